@@ -1,0 +1,34 @@
+"""Personalized federated learning as ordinary scikit-learn estimators.
+
+Public names are imported when first used, so that ``import skfedhip`` stays quick and loads
+neither torch nor scikit-learn's heavier parts.
+"""
+
+from importlib import import_module
+
+from ._version import __version__
+
+_HOMES = {
+    "AFLClassifier": "analytic",
+    "AnaPFLClassifier": "analytic",
+    "FedHiPClassifier": "analytic",
+    "LocalRidgeClassifier": "analytic",
+    "FederatedStandardScaler": "preprocessing",
+    "MissingGroupsWarning": "exceptions",
+    "StatisticsDroppedError": "exceptions",
+}
+_MODULES = ["analytic", "datasets", "feature_extraction", "metrics", "preprocessing", "protocol"]
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
+
+
+def __getattr__(name):
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

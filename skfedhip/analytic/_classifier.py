@@ -1,0 +1,412 @@
+"""The shell of the closed-form classifiers: fit, stream, forget, personalize, export, save."""
+
+from abc import abstractmethod
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.linear_model import RidgeClassifier
+from sklearn.preprocessing import LabelBinarizer
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from ..base import PersonalizedClassifier, blas_limit, parallel_map
+from ..core import ClientBlock, PersonalModels, RetainedClients, rows_per_block
+from ..exceptions import StatisticsDroppedError
+from ..protocol import Schema, run_federation
+from ..utils._available import available_while
+from ..utils._ids import as_ids, encode_ids, lookup_ids, union_ids
+from ..utils._weights import check_weight
+from ._persistence import PersistenceMixin
+
+
+def _check_statistics(estimator):
+    if hasattr(estimator, "classes_") and estimator._retained is None:
+        raise StatisticsDroppedError(
+            "partial_fit and forget_clients need the clients' statistics, which fit dropped; set "
+            "retain_statistics=True before fit, or build the model by partial_fit alone."
+        )
+
+
+class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
+    """Base of the closed-form classifiers; a subclass names its method and its parameters."""
+
+    _parameter_constraints = {
+        **PersonalizedClassifier._parameter_constraints,
+        "fit_intercept": ["boolean"],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "retain_statistics": ["boolean"],
+    }
+
+    @abstractmethod
+    def _method(self):
+        """The federated method that the parameters describe."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, *, groups=None, sample_weight=None):
+        """Fit the global model and every client's personal model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of all clients, in any order; with ``group_column``, including that column.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row: strings, numbers, any hashable scalars.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0; 0 leaves a row out and 2 counts it twice, in both stages.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        with self._all_or_nothing():
+            X, y, ids = self._validate_training(X, y, groups, reset=True)
+            weight = check_weight(sample_weight, X)
+            self._start(X, np.unique(y if weight is None else y[weight > 0]), retain=False)
+            block = self._block(X, y, ids, weight)
+            self.clients_ = block.client_ids
+            blocks = block.cut(self._block_rows(X.shape[1]))
+            if self.retain_statistics:
+                self._retained = RetainedClients()
+                self._retain(blocks)
+            self._solve(blocks)
+        return self
+
+    @available_while(_check_statistics)
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, *, classes=None, groups=None, sample_weight=None):
+        """Add rows, of old clients or new ones; a stream of batches equals one ``fit``.
+
+        Models are solved anew when they are next asked for.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to add.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that will ever come; read in the first call, which otherwise takes the
+            labels of its own rows for all there are.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0.
+
+        Returns
+        -------
+        self : object
+            The estimator with the rows added.
+        """
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs the class counts of all rows, which partial_fit "
+                "never sees together; pass a dict of weights, or use fit."
+            )
+        with self._all_or_nothing():
+            first = not hasattr(self, "classes_")
+            X, y, ids = self._validate_training(X, y, groups, reset=first)
+            weight = check_weight(sample_weight, X)
+            labels = np.unique(y if weight is None else y[weight > 0])
+            if first:
+                self._start(X, labels if classes is None else np.unique(classes), retain=True)
+                self.clients_ = np.empty(0, dtype=ids.dtype)
+            self._continue(classes, labels)
+            block = self._block(X, y, ids, weight)
+            self.clients_ = union_ids(self.clients_, block.client_ids)
+            self._retained = self._retained.copy()
+            self._retained.guests -= set(block.client_ids.tolist())
+            self._retain(block.cut(self._block_rows(X.shape[1])))
+            self._models = None
+        return self
+
+    @available_while(_check_statistics)
+    def forget_clients(self, ids):
+        """Unlearn clients exactly: the estimator is as if it had never seen them.
+
+        Parameters
+        ----------
+        ids : array-like of client ids
+            Clients to forget.
+
+        Returns
+        -------
+        self : object
+            The estimator without them.
+        """
+        check_is_fitted(self)
+        ids = np.atleast_1d(as_ids(list(ids), len(ids), allow_none=True))
+        known = lookup_ids(self.clients_, ids)
+        if (known < 0).any():
+            raise ValueError(
+                f"client {ids[np.argmin(known)]!r} is not one of the {len(self.clients_)} fitted "
+                "clients; see clients_."
+            )
+        left = np.delete(self.clients_, known)
+        if not set(left.tolist()) - self._retained.guests:
+            raise ValueError(
+                f"forgetting {len(known)} of {len(self.clients_)} clients leaves none to learn "
+                "from; fit anew instead."
+            )
+        with self._all_or_nothing():
+            self._retained = self._retained.copy()
+            self._retained.remove(set(ids.tolist()))
+            self.clients_ = left
+            self._models = None
+        return self
+
+    def personalize(self, X, y, *, groups=None, sample_weight=None):
+        """Give new clients personal models, without touching the global one.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of the new clients.
+        y : array-like of shape (n_samples,)
+            Class labels, among ``classes_``.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row, none of them fitted before; here ids are not optional.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0.
+
+        Returns
+        -------
+        self : object
+            The estimator with the new clients in ``clients_``.
+        """
+        check_is_fitted(self)
+        if groups is None and self.group_column is None:
+            raise ValueError("personalize needs the ids of the new clients; pass groups.")
+        models = self._solved_models()
+        with self._all_or_nothing():
+            X, y, ids = self._validate_training(X, y, groups, reset=False)
+            weight = check_weight(sample_weight, X)
+            self._check_labels(np.unique(y if weight is None else y[weight > 0]))
+            block = self._block(X, y, ids, weight)
+            known = lookup_ids(self.clients_, block.client_ids) >= 0
+            if known.any():
+                raise ValueError(
+                    f"client {block.client_ids[np.argmax(known)]!r} has a model already; use "
+                    "partial_fit to add rows to it."
+                )
+            blocks = block.cut(self._block_rows(X.shape[1]))
+            new = self._personal_models(blocks)
+            if self._retained is not None:
+                self._retained = self._retained.copy()
+                self._retain(blocks)
+                self._retained.guests |= set(block.client_ids.tolist())
+            self.clients_ = union_ids(self.clients_, block.client_ids)
+            self._models = self._in_order([models, *new])
+        return self
+
+    def export_client(self, client):
+        """One client's model as a plain linear classifier that needs no groups.
+
+        Parameters
+        ----------
+        client : hashable scalar
+            One of ``clients_``.
+
+        Returns
+        -------
+        RidgeClassifier
+            Fitted, with the client's coefficients; it takes the features without any id column.
+        """
+        check_is_fitted(self)
+        k = self._client_position(client)
+        coef = self._solved_models().coef(k)
+        return self._linear_classifier(coef, k)
+
+    def _client_position(self, client):
+        position = lookup_ids(self.clients_, as_ids([client], 1, allow_none=True))[0]
+        if position < 0:
+            raise ValueError(
+                f"client {client!r} is not one of the {len(self.clients_)} fitted clients; see "
+                "clients_."
+            )
+        return position
+
+    def _linear_classifier(self, coef, k):
+        """A RidgeClassifier with coefficients (d, p), restricted as client k is."""
+        coef, intercept = coef[:, self._lead :], self._intercepts(coef)[:, 0]
+        if self.local_classes_only:
+            allowed = self._seen_classes()[k]
+            coef = np.where(allowed[:, None], coef, 0.0)
+            intercept = np.where(allowed, intercept, -np.inf)
+        linear = RidgeClassifier(alpha=self.beta, fit_intercept=bool(self._lead))
+        linear._label_binarizer = LabelBinarizer(neg_label=-1).fit(self.classes_)
+        linear.coef_ = self._public(coef)
+        linear.intercept_ = self._public(intercept[:, None])[:, 0]
+        linear.n_features_in_ = coef.shape[1]
+        return linear
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        # Without an intercept the boundary of two classes passes through the origin.
+        tags.classifier_tags.poor_score |= not self.fit_intercept
+        return tags
+
+    @property
+    def coef_(self):
+        """Coefficients of the global model, shape (d, m); (1, m) for two classes."""
+        return self._public(self._global_coef()[:, self._lead :])
+
+    @property
+    def intercept_(self):
+        """Intercepts of the global model, shape (d,); (1,) for two classes."""
+        return self._public(self._intercepts(self._global_coef()))[:, 0]
+
+    @property
+    def personal_coef_(self):
+        """Coefficients of every client, shape (K, d, m); (K, 1, m) for two classes."""
+        return self._public(self._personal_coefs()[:, :, self._lead :])
+
+    @property
+    def personal_intercept_(self):
+        """Intercepts of every client, shape (K, d); (K, 1) for two classes."""
+        return self._public(self._intercepts(self._personal_coefs()))[:, :, 0]
+
+    @property
+    def _lead(self):
+        """1 where the first column of coefficients is an intercept, 0 where there is none."""
+        self._solved_models()
+        return int(self._fitted_method.fit_intercept)
+
+    def _global_coef(self):
+        return self._solved_models().base
+
+    def _personal_coefs(self):
+        return self._solved_models().coefs()
+
+    def _intercepts(self, coef):
+        """Intercepts (..., d, 1) of coefficients (..., d, p)."""
+        return coef[..., :1] if self._lead else np.zeros((*coef.shape[:-1], 1))
+
+    def _public(self, coef):
+        """Coefficients (..., d, m) as scikit-learn shapes them, in X's dtype."""
+        if coef.shape[-2] == 2:
+            coef = coef[..., 1:, :] - coef[..., :1, :]
+        return coef.astype(self._dtype, copy=False)
+
+    @contextmanager
+    def _all_or_nothing(self):
+        """What the estimator was comes back where the body fails or is interrupted."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _start(self, X, classes, *, retain):
+        """Forget all that was fitted and fix what a stream can't change."""
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, got one class: "
+                f"{classes[0]!r}; check y, or name all classes in the first partial_fit."
+            )
+        self.classes_ = classes
+        self._dtype = X.dtype
+        self._n_features = X.shape[1]
+        self._fitted_method = self._method()
+        self._retained = RetainedClients() if retain else None
+        self._models = None
+
+    def _continue(self, classes, labels):
+        """Check a batch against the stream that it continues."""
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={np.unique(classes)} differ from those of the first partial_fit, which "
+                f"were {self.classes_}; leave classes out or pass the same."
+            )
+        self._check_labels(labels)
+        method = self._method()
+        if method.design_key != self._fitted_method.design_key:
+            raise ValueError(
+                "parameters that shape the features, such as fit_intercept, changed in the "
+                "middle of a stream; use fit to start anew."
+            )
+        self._fitted_method = method
+
+    def _check_labels(self, labels):
+        unseen = np.setdiff1d(labels, self.classes_)
+        if len(unseen):
+            raise ValueError(
+                f"label {unseen[0]!r} is not among the classes, which are {self.classes_}; name "
+                "all classes in the first partial_fit."
+            )
+
+    def _block(self, X, y, ids, weight):
+        """The rows as one ClientBlock; those of weight 0 are left out."""
+        clients, codes = encode_ids(ids)
+        # Rows of weight 0 may carry any label: clip what they'd be.
+        labels = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        if self.class_weight is not None:
+            factor = self._class_factors(labels, weight)[labels]
+            weight = factor if weight is None else weight * factor
+        return ClientBlock.from_arrays(X, labels, codes, clients, len(self.classes_), weight)
+
+    def _class_factors(self, labels, weight):
+        """Weight of each class, shape (d,)."""
+        if self.class_weight == "balanced":
+            totals = np.bincount(labels, weight, len(self.classes_))
+            return totals.sum() / (len(totals) * np.where(totals > 0, totals, 1.0))
+        known = self.classes_.tolist()
+        for label, factor in self.class_weight.items():
+            if label not in known or not 0 <= factor < np.inf:
+                raise ValueError(
+                    f"class_weight={{{label!r}: {factor!r}}} must give a finite weight >= 0 to one "
+                    f"of the classes, which are {known}."
+                )
+        return np.array([float(self.class_weight.get(label, 1.0)) for label in known])
+
+    def _block_rows(self, n_features):
+        return rows_per_block(self._fitted_method.design_width(n_features))
+
+    def _retain(self, blocks):
+        for block in blocks:
+            self._retained.add(self._fitted_method.whole_design(block))
+
+    def _solve(self, blocks, guests=()):
+        """Run the federation on blocks and give the guests their models."""
+        schema = Schema(self._n_features, self.classes_, self._dtype)
+        with blas_limit(self.n_jobs):
+            result = run_federation(
+                self._fitted_method, blocks, schema, map_blocks=parallel_map(self.n_jobs)
+            )
+        self._broadcast = result.broadcast
+        self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
+        self._models = self._in_order([*result.models, *self._personal_models(guests)])
+
+    def _personal_models(self, blocks):
+        personalize, broadcast = self._fitted_method.personalize, self._broadcast
+        return [personalize(block, broadcast, None) for block in blocks]
+
+    def _in_order(self, models):
+        """The models of all clients, merged, in the order of ``clients_``."""
+        merged = PersonalModels.merge(models)
+        position = {client: k for k, client in enumerate(merged.client_ids.tolist())}
+        return merged.take(np.array([position[client] for client in self.clients_.tolist()]))
+
+    def _solved_models(self):
+        check_is_fitted(self)
+        if self._models is None:
+            guests = self._retained.guests
+            ids = self.clients_.tolist()
+            max_rows = self._block_rows(self._n_features)
+            blocks, guest_blocks = (
+                self._retained.blocks([c for c in ids if (c in guests) == late], max_rows)
+                for late in (False, True)
+            )
+            self._solve(blocks, guest_blocks)
+        return self._models
+
+    def _seen_classes(self):
+        return self._solved_models().seen
+
+    def _client_scores(self, X, codes):
+        return self._solved_models().scores(X, codes, fit_intercept=bool(self._lead))

@@ -1,0 +1,223 @@
+"""Save and load fitted classifiers: safetensors with a JSON header, no pickles."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from sklearn.utils.validation import check_is_fitted
+
+from ..core import DenseModels, DesignBlock, FactoredModels, PersonalModels, RetainedClients
+from ._method import broadcast_from_arrays
+
+_FORMAT = 1
+
+
+class PersistenceMixin:
+    """``save`` and ``load`` of a closed-form classifier."""
+
+    def save(self, path):
+        """Write the fitted estimator to one file, atomically and without pickle.
+
+        Parameters
+        ----------
+        path : str or path-like
+            File to write, by custom ``name.safetensors``: named arrays, and a JSON header with
+            parameters, class labels and client ids.
+
+        Raises
+        ------
+        ValueError
+            If a parameter, label or id can't be written as JSON, such as a callable.
+        """
+        check_is_fitted(self)
+        models = self._solved_models()
+        tensors = _prefixed("models", _models_to_arrays(models))
+        tensors |= _prefixed("broadcast", self._broadcast.arrays())
+        header = {
+            "format": _FORMAT,
+            "estimator": type(self).__name__,
+            "params": self._params_to_json(),
+            "classes": _labels_to_json(self.classes_),
+            "clients": _labels_to_json(self.clients_),
+            "dtype": self._dtype.str,
+            "n_features": self._n_features,
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            "bytes": [self.bytes_up_, self.bytes_down_],
+            "seed": getattr(self, "_seed", None),
+            "guests": None,
+        }
+        if self._retained is not None:
+            tensors |= _prefixed("retained", self._retained_to_arrays())
+            header["guests"] = [c in self._retained.guests for c in self.clients_.tolist()]
+        tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        _write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
+
+    @classmethod
+    def load(cls, path):
+        """Read an estimator that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            File to read.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, of another format, or holds another class of estimator.
+        """
+        header, tensors = _read(path)
+        if header["estimator"] != cls.__name__:
+            raise ValueError(
+                f"{path} holds a {header['estimator']}, not a {cls.__name__}; load it with "
+                f"{header['estimator']}.load."
+            )
+        estimator = cls(**cls._params_from_json(header["params"]))
+        estimator.classes_ = _labels_from_json(header["classes"])
+        estimator.clients_ = _labels_from_json(header["clients"])
+        estimator._dtype = np.dtype(header["dtype"])
+        estimator._n_features = header["n_features"]
+        estimator.n_features_in_ = header["n_features_in"]
+        if header["feature_names_in"]:
+            estimator.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
+        estimator.bytes_up_, estimator.bytes_down_ = header["bytes"]
+        if header["seed"] is not None:
+            estimator._seed = header["seed"]
+        estimator._fitted_method = estimator._method()
+        estimator._broadcast = broadcast_from_arrays(_only("broadcast", tensors))
+        estimator._models = _models_from_arrays(_only("models", tensors), estimator.clients_)
+        estimator._retained = None
+        if header["guests"] is not None:
+            estimator._retained = _retained_from_arrays(
+                _only("retained", tensors), estimator.clients_, header["guests"]
+            )
+        return estimator
+
+    def _params_to_json(self):
+        params = self.get_params(deep=False)
+        if isinstance(params["class_weight"], dict):
+            params["class_weight"] = [*map(list, params["class_weight"].items())]
+        return params
+
+    @classmethod
+    def _params_from_json(cls, params):
+        if isinstance(params["class_weight"], list):
+            params["class_weight"] = dict(params["class_weight"])
+        return params
+
+    def _retained_to_arrays(self):
+        block = DesignBlock.concatenate(
+            self._retained.clients[client] for client in self.clients_.tolist()
+        )
+        return {
+            "rows": block.rows,
+            "targets": block.dense_targets(),
+            "class_weights": block.class_weights,
+            "offsets": block.offsets,
+        }
+
+
+def _retained_from_arrays(arrays, clients, guests):
+    block = DesignBlock(**arrays, client_ids=clients)
+    retained = RetainedClients()
+    retained.add(block)
+    retained.guests = {c for c, late in zip(clients.tolist(), guests, strict=True) if late}
+    return retained
+
+
+def _models_to_arrays(models):
+    out = {"base": models.base, "seen": models.seen, "part": models.part, "slot": models.slot}
+    for i, part in enumerate(models.parts):
+        if isinstance(part, DenseModels):
+            out[f"{i}.coefs"] = part.coefs
+        else:
+            out |= {f"{i}.rows": part.rows, f"{i}.weights": part.weights}
+            out |= {f"{i}.offsets": part.offsets}
+            if part.base is not models.base:
+                out[f"{i}.base"] = part.base
+    return out
+
+
+def _models_from_arrays(arrays, clients):
+    parts = []
+    while own := _only(str(len(parts)), arrays):
+        if "coefs" in own:
+            parts.append(DenseModels(own["coefs"]))
+        else:
+            parts.append(FactoredModels(**{"base": arrays["base"], **own}))
+    shared = (arrays[name] for name in ("part", "slot"))
+    return PersonalModels(arrays["base"], clients, arrays["seen"], tuple(parts), *shared)
+
+
+def _labels_to_json(labels):
+    """Class labels or ids as JSON; dates as the integers they are stored as."""
+    if labels.dtype.kind in "mM":
+        return {"dtype": labels.dtype.str, "values": labels.view(np.int64).tolist()}
+    return {"dtype": labels.dtype.str, "values": labels.tolist()}
+
+
+def _labels_from_json(stored):
+    dtype = np.dtype(stored["dtype"])
+    if dtype.kind in "mM":
+        return np.array(stored["values"], dtype=np.int64).view(dtype)
+    return np.array([*stored["values"], None], dtype=object)[:-1].astype(dtype)
+
+
+def _to_json(header):
+    def plain(value):
+        if isinstance(value, np.generic):
+            return value.item()
+        raise ValueError(
+            f"{value!r} can't be written without pickle; use numbers, strings and names instead."
+        )
+
+    return json.dumps(header, default=plain)
+
+
+def _write_atomically(path, data):
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read(path):
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path} is not a file; pass a path that save wrote.")
+    try:
+        with safe_open(path, framework="np") as file:
+            header = json.loads((file.metadata() or {}).get("skfedhip", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is damaged or not written by save: {error}.") from error
+    if header.get("format") != _FORMAT:
+        raise ValueError(
+            f"{path} is of format {header.get('format')}, this version reads {_FORMAT}; save it "
+            "anew with the version that wrote it."
+        )
+    return header, tensors
+
+
+def _prefixed(prefix, arrays):
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def _only(prefix, arrays):
+    """The arrays under a prefix, without it."""
+    start = f"{prefix}."
+    return {n.removeprefix(start): array for n, array in arrays.items() if n.startswith(start)}

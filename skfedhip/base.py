@@ -1,0 +1,292 @@
+"""The scikit-learn shell of every personalized classifier: ids, labels, validation, predict."""
+
+import warnings
+from abc import ABCMeta, abstractmethod
+from contextlib import nullcontext
+from numbers import Integral
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.special import log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .exceptions import MissingGroupsWarning
+from .utils._ids import as_ids, check_same_kind, lookup_ids, object_array
+from .utils._threads import single_blas_thread
+
+_DTYPES = [np.float64, np.float32]
+
+
+class GroupColumnMixin:
+    """Takes the client ids out of X where ``group_column`` names them, and validates the rest."""
+
+    def _validate_rows(self, X, groups, *, reset, allow_none=False):
+        """Check X and ids: (features (n, m), ids (n,) or None)."""
+        if self.group_column is None:
+            X = validate_data(self, X, dtype=_DTYPES, reset=reset)
+        else:
+            X, column = self._split_group_column(X, reset=reset)
+            groups = column if groups is None else groups
+        if groups is None:
+            return X, None
+        return X, as_ids(groups, X.shape[0], allow_none=allow_none)
+
+    def _split_group_column(self, X, *, reset):
+        if not hasattr(X, "columns"):
+            # One dtype for all columns, unless there is text among the numbers of a list.
+            X = check_array(np.array(X, dtype=object) if _has_text(X) else X, dtype=None)
+        validate_data(self, X, skip_check_array=True, reset=reset)
+        position = self._group_position(X)
+        others = [j for j in range(X.shape[1]) if j != position]
+        if not others:
+            raise ValueError(
+                f"{type(self).__name__} got 1 feature(s), which group_column="
+                f"{self.group_column!r} takes as the client id; at least one feature is needed."
+            )
+        column = _safe_indexing(X, position, axis=1)
+        return check_array(_safe_indexing(X, others, axis=1), dtype=_DTYPES), column
+
+    def _group_position(self, X):
+        """Position of the id column that an int, or the name of a DataFrame's column, means."""
+        column, n_columns = self.group_column, self.n_features_in_
+        wrong = f"group_column={column!r} of {type(self).__name__}"
+        if isinstance(column, Integral):
+            if -n_columns <= column < n_columns:
+                return int(column) % n_columns
+            raise ValueError(
+                f"{wrong} is not a column of X, which has {n_columns}; pass a position between "
+                f"{-n_columns} and {n_columns - 1}."
+            )
+        if not hasattr(X, "columns"):
+            raise ValueError(
+                f"{wrong} names a column, but X is an array without names; pass a DataFrame or "
+                "the column's position."
+            )
+        names = list(X.columns)
+        if names.count(column) != 1:
+            raise ValueError(
+                f"{wrong} must be one of X's columns, which are {names}; check the name."
+            )
+        return names.index(column)
+
+
+def _has_text(X):
+    if not isinstance(X, list | tuple):
+        return False
+    return any(
+        isinstance(value, str) for row in X if isinstance(row, list | tuple) for value in row
+    )
+
+
+def parallel_map(n_jobs):
+    """A ``map`` over blocks that keeps their order, run by joblib as the caller configured it."""
+    if effective_n_jobs(n_jobs) == 1:
+        return map
+
+    def mapped(function, *iterables):
+        parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+        return parallel(delayed(function)(*args) for args in zip(*iterables, strict=False))
+
+    return mapped
+
+
+def blas_limit(n_jobs):
+    """One BLAS thread a job where jobs run side by side."""
+    return nullcontext() if effective_n_jobs(n_jobs) == 1 else single_blas_thread()
+
+
+class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+    """Base of the classifiers that keep one model a client and one for everybody else.
+
+    A subclass implements ``_fit`` and ``_client_scores``; this class turns ids and labels into
+    codes on the way in and scores into predictions on the way out.
+    """
+
+    __metadata_request__fit = {"groups": True}
+    __metadata_request__partial_fit = {"groups": True}
+    __metadata_request__predict = {"groups": True}
+    __metadata_request__predict_proba = {"groups": True}
+    __metadata_request__predict_log_proba = {"groups": True}
+    __metadata_request__decision_function = {"groups": True}
+    __metadata_request__score = {"groups": True}
+
+    _parameter_constraints = {
+        "local_classes_only": ["boolean"],
+        "group_column": [Integral, str, None],
+        "missing_groups": [StrOptions({"warn", "error", "global"})],
+        "n_jobs": [Integral, None],
+    }
+
+    @abstractmethod
+    def _client_scores(self, X, codes):
+        """Scores (n, d), float64; codes give each row's client, -1 for the global model."""
+
+    @abstractmethod
+    def _seen_classes(self):
+        """Which classes each client had, bool of shape (K, d)."""
+
+    def _validate_training(self, X, y, groups, *, reset):
+        """Features (n, m), labels (n,) and ids (n,); without ids all rows are client None."""
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        X, ids = self._validate_rows(X, groups, reset=reset)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        kind = type_of_target(y, input_name="y")
+        if kind not in {"binary", "multiclass"}:
+            raise ValueError(
+                f"Unknown label type: {kind}; {type(self).__name__} needs discrete class labels."
+            )
+        if ids is None:
+            self._on_missing_groups("fit got no client ids: all rows are taken as one client")
+            ids = object_array([None] * len(y))
+        return X, y, ids
+
+    def _on_missing_groups(self, what):
+        if self.missing_groups == "error":
+            raise ValueError(f"{what}; pass groups or set group_column (missing_groups='error').")
+        if self.missing_groups == "warn":
+            warnings.warn(
+                f"{what}; pass groups, set group_column, or silence this with "
+                "missing_groups='global'.",
+                MissingGroupsWarning,
+                stacklevel=4,
+            )
+
+    def _scores(self, X, groups):
+        """Scores (n, d) with -inf for the classes that a client may not predict."""
+        check_is_fitted(self)
+        X, ids = self._validate_rows(X, groups, reset=False, allow_none=True)
+        codes = self._client_codes(ids, len(X))
+        scores = self._client_scores(X, codes)
+        if self.local_classes_only:
+            known = codes >= 0
+            allowed = np.vstack([self._seen_classes(), np.ones(scores.shape[1], dtype=bool)])
+            scores[known] = np.where(allowed[codes[known]], scores[known], -np.inf)
+        return scores.astype(X.dtype, copy=False)
+
+    def _client_codes(self, ids, n_rows):
+        if ids is None:
+            self._on_missing_groups("predict got no client ids: the global model answers")
+            return np.full(n_rows, -1)
+        check_same_kind(self.clients_, ids)
+        codes = lookup_ids(self.clients_, ids)
+        if None in set(ids.tolist() if ids.dtype == object else ()):
+            codes[ids == None] = -1  # noqa: E711 - no id, whoever was fitted without one
+        unknown = codes < 0
+        if unknown.any() and (self.missing_groups == "error" or unknown.all()):
+            example = ids[np.argmax(unknown)]
+            some = "none of the client ids is" if unknown.all() else "not all client ids are"
+            self._on_missing_groups(
+                f"{some} known from fit (for example {example!r}): the global model answers"
+            )
+        return codes
+
+    def decision_function(self, X, *, groups=None):
+        """Score each row with its client's personal model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to score; with ``group_column``, including that column.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row. Rows of unknown clients, and rows whose id is None, are scored
+            by the global model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
+            One column a class of ``classes_``, for every client. For two classes, the score of
+            ``classes_[1]`` less that of ``classes_[0]``.
+        """
+        scores = self._scores(X, groups)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict(self, X, *, groups=None):
+        """Predict the class of each row with its client's personal model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to classify; with ``group_column``, including that column.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row; unknown clients get the global model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        best = self._scores(X, groups).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X, *, groups=None):
+        """Softmax of the scores, over all classes of the federation.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to classify; with ``group_column``, including that column.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row; unknown clients get the global model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities that sum to one in each row, in the order of ``classes_``.
+        """
+        return softmax(self._scores(X, groups), axis=1)
+
+    def predict_log_proba(self, X, *, groups=None):
+        """Logarithm of ``predict_proba``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to classify; with ``group_column``, including that column.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row; unknown clients get the global model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Log-probabilities; -inf for the classes that ``local_classes_only`` rules out.
+        """
+        return log_softmax(self._scores(X, groups), axis=1)
+
+    def score(self, X, y, *, groups=None, sample_weight=None):
+        """Accuracy of the personal models on all rows together.
+
+        For the mean over clients see :func:`skfedhip.metrics.client_scores`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Test rows; with ``group_column``, including that column.
+        y : array-like of shape (n_samples,)
+            True labels.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row; unknown clients get the global model.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Share of rows that are predicted rightly, 0 to 1.
+        """
+        return accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        # A battery of checks with two features leaves one once the id column is taken out.
+        tags.classifier_tags.poor_score = self.group_column is not None
+        return tags

@@ -1,0 +1,21 @@
+"""Federations from ordinary data: partitions, a generator, idx files, and lists of clients."""
+
+from ._generate import make_federated_classification
+from ._load import load_idx, split_clients, stack_clients
+from ._partition import (
+    partition_dirichlet,
+    partition_dirichlet_labels,
+    partition_iid,
+    partition_shards,
+)
+
+__all__ = [
+    "load_idx",
+    "make_federated_classification",
+    "partition_dirichlet",
+    "partition_dirichlet_labels",
+    "partition_iid",
+    "partition_shards",
+    "split_clients",
+    "stack_clients",
+]
