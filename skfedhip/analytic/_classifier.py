@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.linear_model import RidgeClassifier
-from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,7 +14,7 @@ from ..core import ClientBlock, PersonalModels, RetainedClients, rows_per_block
 from ..exceptions import StatisticsDroppedError
 from ..protocol import Schema, run_federation
 from ..utils._available import available_while
-from ..utils._ids import as_ids, encode_ids, lookup_ids, union_ids
+from ..utils._ids import as_ids, check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._weights import check_weight
 from ._persistence import PersistenceMixin
 
@@ -116,6 +115,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
                 self.clients_ = np.empty(0, dtype=ids.dtype)
             self._continue(classes, labels)
             block = self._block(X, y, ids, weight)
+            check_same_kind(self.clients_, block.client_ids)
             self.clients_ = union_ids(self.clients_, block.client_ids)
             self._retained = self._retained.copy()
             self._retained.guests -= set(block.client_ids.tolist())
@@ -186,6 +186,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             weight = check_weight(sample_weight, X)
             self._check_labels(np.unique(y if weight is None else y[weight > 0]))
             block = self._block(X, y, ids, weight)
+            check_same_kind(self.clients_, block.client_ids)
             known = lookup_ids(self.clients_, block.client_ids) >= 0
             if known.any():
                 raise ValueError(
@@ -236,11 +237,12 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             allowed = self._seen_classes()[k]
             coef = np.where(allowed[:, None], coef, 0.0)
             intercept = np.where(allowed, intercept, -np.inf)
-        linear = RidgeClassifier(alpha=self.beta, fit_intercept=bool(self._lead))
-        linear._label_binarizer = LabelBinarizer(neg_label=-1).fit(self.classes_)
+        # Fitted on anything, so that all that scikit-learn expects is there; then ours.
+        linear = RidgeClassifier(fit_intercept=bool(self._lead), solver="cholesky")
+        linear.fit(np.eye(len(self.classes_), coef.shape[1]), self.classes_)
+        linear.set_params(alpha=self.beta, solver="auto")
         linear.coef_ = self._public(coef)
         linear.intercept_ = self._public(intercept[:, None])[:, 0]
-        linear.n_features_in_ = coef.shape[1]
         return linear
 
     def __sklearn_tags__(self):

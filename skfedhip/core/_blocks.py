@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
+from ..utils._ids import concatenate_ids
+
 BLOCK_BYTES = 2**24
 """Gathered float64 rows that one unit of work holds at a time (16 MB)."""
 
@@ -254,7 +256,7 @@ class DesignBlock:
             np.concatenate([block.rows for block in blocks]),
             np.concatenate([block.dense_targets() for block in blocks]),
             np.concatenate([block.class_weights for block in blocks]),
-            np.concatenate([block.client_ids for block in blocks]),
+            concatenate_ids(block.client_ids for block in blocks),
             np.concatenate([[0], np.cumsum(counts)]),
         )
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from ..utils._ids import concatenate_ids
 from ._blocks import group_rows, rows_per_block
 
 
@@ -117,7 +118,7 @@ class PersonalModels:
         first = np.cumsum([0, *(len(each.parts) for each in models)])
         return cls(
             models[0].base,
-            np.concatenate([each.client_ids for each in models]),
+            concatenate_ids(each.client_ids for each in models),
             np.concatenate([each.seen for each in models]),
             tuple(part for each in models for part in each.parts),
             np.concatenate([each.part + at for each, at in zip(models, first, strict=False)]),

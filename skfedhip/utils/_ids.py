@@ -56,7 +56,11 @@ def _narrow(array, allow_none):
     values = array.tolist()
     types = set(map(type, values))
     _check_values(values, types, allow_none)
-    for dtype, kinds in ((np.str_, str), (np.int64, numbers.Integral), (np.float64, float | np.floating)):
+    for dtype, kinds in (
+        (np.str_, str),
+        (np.int64, numbers.Integral),
+        (np.float64, float | np.floating),
+    ):
         if types and all(issubclass(t, kinds) and t is not bool for t in types):
             try:
                 return np.array(values, dtype=dtype)
@@ -105,6 +109,14 @@ def union_ids(a, b):
     if a.dtype.kind == b.dtype.kind != "O":
         return np.union1d(a, b)
     return sort_ids({*a.tolist(), *b.tolist()})
+
+
+def concatenate_ids(arrays):
+    """Ids one after another; numbers do not become strings beside strings."""
+    arrays = list(arrays)
+    if len({array.dtype.kind for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    return object_array([client for array in arrays for client in array.tolist()])
 
 
 def object_array(values):

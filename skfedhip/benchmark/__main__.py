@@ -1,0 +1,235 @@
+"""The command ``python -m skfedhip.benchmark``."""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+from ..datasets import partition_dirichlet
+from . import _data
+from ._run import METHODS, compare
+from ._table import render, write_json
+
+_PROG = "python -m skfedhip.benchmark"
+_TEST_SIZE = 0.25
+_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+
+_DESCRIPTION = """\
+Compare personalized federated learning methods on data that is on this machine.
+
+The rows of a labelled data set are dealt to clients with label skew, part of each client's rows
+is held out, every method is fitted on the others, and one table says how well the clients are
+served. Nothing is downloaded.
+"""
+
+_EXAMPLES = f"""\
+examples:
+  {_PROG} digits
+  {_PROG} digits --clients 50 --dirichlet 0.5 --seed 1
+  {_PROG} digits --methods local,fedhip --json digits.json
+  {_PROG} fashion-mnist --data-dir {_FASHION_MNIST} --jobs 2
+  {_PROG} speed --help
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, without the usage before it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **kwargs
+        )
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def main(argv=None):
+    """Run the command with a list of arguments, by default those of the process.
+
+    Returns
+    -------
+    int
+        0; errors of the user's leave with SystemExit of code 2 and one sentence on stderr.
+    """
+    args = _parser().parse_args(argv)
+    return args.run(args) or 0
+
+
+def _parser():
+    parser = _Parser(prog=_PROG, description=_DESCRIPTION, epilog=_EXAMPLES)
+    commands = parser.add_subparsers(title="commands", required=True)
+    digits = commands.add_parser(
+        "digits",
+        help="scikit-learn's handwritten digits: a few seconds",
+        description="Compare on the 1797 handwritten digits that come with scikit-learn.",
+        epilog=f"example:\n  {_PROG} digits --clients 50 --json digits.json",
+    )
+    _add_options(digits, "digits", "digits", lambda args: _data.load_digits(), clients=20)
+    fashion = commands.add_parser(
+        "fashion-mnist",
+        help="Fashion-MNIST or another idx data set on disk: a minute or two",
+        description=(
+            "Compare on the training and test images of Fashion-MNIST, pooled; they are in the\n"
+            "Debian package dataset-fashion-mnist."
+        ),
+        epilog=f"example:\n  {_PROG} fashion-mnist --data-dir {_FASHION_MNIST}",
+    )
+    fashion.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default=_FASHION_MNIST,
+        help="directory of the four idx files, plain or gzipped (default: %(default)s)",
+    )
+    load = lambda args: _data.load_fashion_mnist(args.data_dir)  # noqa: E731
+    _add_options(fashion, "fashion-mnist", "Fashion-MNIST", load, clients=50)
+    _add_speed(commands)
+    return parser
+
+
+def _add_options(parser, dataset, title, load, clients):
+    """The options that all data sets have in common."""
+    option = parser.add_argument
+    option(
+        "--clients",
+        metavar="N",
+        type=_whole_number(1),
+        default=clients,
+        help="number of clients (default: %(default)s)",
+    )
+    option(
+        "--dirichlet",
+        metavar="A",
+        type=_concentration,
+        default=0.1,
+        help="Dirichlet concentration of the label skew, small is skewed (default: %(default)s)",
+    )
+    option(
+        "--seed",
+        metavar="S",
+        type=_whole_number(0, 2**32 - 1),
+        default=0,
+        help="decides the clients, what is held out and random features (default: %(default)s)",
+    )
+    option(
+        "--methods",
+        metavar="NAMES",
+        type=_method_names,
+        default=list(METHODS),
+        help=f"which to run, separated by commas (default: {','.join(METHODS)})",
+    )
+    option(
+        "--jobs",
+        metavar="N",
+        type=_n_jobs,
+        default=1,
+        help="blocks of clients worked on at a time, -1 for one a core (default: %(default)s)",
+    )
+    option(
+        "--json",
+        metavar="FILE",
+        type=_output_file,
+        help="write configuration, versions and unrounded results to this file too",
+    )
+    parser.set_defaults(run=_run_dataset, parser=parser, dataset=dataset, title=title, load=load)
+
+
+def _add_speed(commands):
+    from . import _speed
+
+    parser = commands.add_parser("speed", help="how fast fit and predict are")
+    _speed.add_arguments(parser)
+    parser.set_defaults(run=_speed.run)
+
+
+def _run_dataset(args):
+    """Load, deal, compare, print."""
+    try:
+        X, y = args.load(args)
+        groups = partition_dirichlet(y, args.clients, args.dirichlet, random_state=args.seed)
+    except (OSError, ValueError) as error:
+        args.parser.error(str(error))
+    estimators = {name: METHODS[name].make(args.seed, args.jobs) for name in args.methods}
+    results = compare(
+        estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
+    )
+    configuration = {
+        "dataset": args.dataset,
+        "clients": args.clients,
+        "dirichlet": args.dirichlet,
+        "seed": args.seed,
+        "test_size": _TEST_SIZE,
+        "rows": len(X),
+        "features": X.shape[1],
+        "classes": len(set(y.tolist())),
+        "jobs": args.jobs,
+    }
+    records = [result.record() for result in results]
+    print(render(args.title, configuration, records), flush=True)
+    if args.json is not None:
+        _write(args, configuration, records)
+
+
+def _write(args, configuration, records):
+    try:
+        write_json(args.json, configuration, records)
+    except OSError as error:
+        args.parser.error(f"the results above could not be written to {args.json}: {error}.")
+
+
+def _whole_number(low, high=math.inf):
+    def convert(text):
+        value = _int(text)
+        if not low <= value <= high:
+            bounds = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"must be {bounds}, got {text}.")
+        return value
+
+    return convert
+
+
+def _n_jobs(text):
+    value = _int(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, or -1 for one a core, got 0.")
+    return value
+
+
+def _int(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}.") from None
+
+
+def _concentration(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number above 0, got {text!r}.")
+    return value
+
+
+def _method_names(text):
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(
+                f"there is no method {name!r}; choose among {', '.join(METHODS)}."
+            )
+    return names
+
+
+def _output_file(text):
+    path = Path(text).expanduser()
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {str(path.parent)!r}; make it.")
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file; name one to write to.")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

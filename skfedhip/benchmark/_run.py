@@ -1,0 +1,129 @@
+"""Which methods are compared, and the comparison: one split, one fit each, scores by client."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from ..analytic import (
+    AFLClassifier,
+    AnaPFLClassifier,
+    FedHiPClassifier,
+    LocalRidgeClassifier,
+)
+from ..metrics import ClientScores, client_scores, client_summary
+from ._data import split_within_clients
+
+
+class Method(NamedTuple):
+    """How a method is called in a table, and how its estimator is made from (seed, n_jobs)."""
+
+    label: str
+    make: Callable
+
+
+METHODS = {
+    "local": Method("Local", lambda seed, n_jobs: LocalRidgeClassifier(n_jobs=n_jobs)),
+    "afl": Method("AFL", lambda seed, n_jobs: AFLClassifier(n_jobs=n_jobs)),
+    "fedhip": Method("FedHiP", lambda seed, n_jobs: FedHiPClassifier(n_jobs=n_jobs)),
+    "anapfl": Method(
+        "AnaPFL", lambda seed, n_jobs: AnaPFLClassifier(random_state=seed, n_jobs=n_jobs)
+    ),
+}
+"""From a method's name on the command line. Parameters are fixed: the defaults of the classes."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one method did.
+
+    Attributes
+    ----------
+    name : str
+        The key of its estimator.
+    estimator : str
+        Name of the estimator's class.
+    parameters : dict
+        The estimator's parameters.
+    scores : ClientScores
+        Accuracy of each client on its held-out rows.
+    fit_seconds : float
+        Time of ``fit``, all clients together.
+    bytes_up, bytes_down : int
+        What one client sends and receives.
+    """
+
+    name: str
+    estimator: str
+    parameters: dict
+    scores: ClientScores
+    fit_seconds: float
+    bytes_up: int
+    bytes_down: int
+
+    def record(self):
+        """The result as a flat dict of plain values, accuracies summarised over clients."""
+        return {
+            "method": self.name,
+            "estimator": self.estimator,
+            "parameters": self.parameters,
+            **client_summary(self.scores),
+            "fit_seconds": self.fit_seconds,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+        }
+
+
+def compare(estimators, X, y, groups, *, test_size=0.25, seed=0, progress=False):
+    """Fit every estimator on the same rows of each client and score it on the others.
+
+    Parameters
+    ----------
+    estimators : dict
+        From a name to an estimator whose ``fit`` and ``predict`` take ``groups``.
+    X : ndarray of shape (n, m)
+        Features.
+    y : ndarray of shape (n,)
+        Class labels.
+    groups : ndarray of shape (n,)
+        The id of each row's client; each client has at least two rows.
+    test_size : float, default=0.25
+        Part of each client's rows to hold out.
+    seed : int, default=0
+        Decides which rows are held out.
+    progress : bool, default=False
+        Whether to show a bar on stderr, where that is a terminal.
+
+    Returns
+    -------
+    list of Result
+        In the order of ``estimators``.
+    """
+    train, test = split_within_clients(y, groups, test_size, seed)
+    fit_rows, test_rows = ((X[rows], y[rows], groups[rows]) for rows in (train, test))
+    results = []
+    with tqdm(total=len(estimators), unit="method", disable=None if progress else True) as bar:
+        for name, estimator in estimators.items():
+            bar.set_description(name)
+            results.append(_run_one(name, estimator, fit_rows, test_rows))
+            bar.update()
+    return results
+
+
+def _run_one(name, estimator, fit_rows, test_rows):
+    X, y, groups = fit_rows
+    start = perf_counter()
+    estimator.fit(X, y, groups=groups)
+    seconds = perf_counter() - start
+    X, y, groups = test_rows
+    return Result(
+        name,
+        type(estimator).__name__,
+        estimator.get_params(deep=False),
+        client_scores(y, estimator.predict(X, groups=groups), groups),
+        seconds,
+        int(estimator.bytes_up_),
+        int(estimator.bytes_down_),
+    )

@@ -1,0 +1,252 @@
+"""Speed and memory of the closed form, each measured beside its rival in the same run."""
+
+import argparse
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from sklearn.linear_model import RidgeClassifier
+from threadpoolctl import threadpool_info, threadpool_limits
+from tqdm import tqdm
+
+from skfedhip import FedHiPClassifier
+
+from . import _rivals
+
+
+@dataclass(frozen=True)
+class Result:
+    """One comparison: a ratio, and the bar that it should reach.
+
+    ``at_least`` tells whether the ratio should be at least the bar or at most.
+    """
+
+    name: str
+    ratio: float
+    bar: float
+    at_least: bool
+    ours: float
+    rival: float
+    note: str = ""
+
+    @property
+    def reached(self):
+        return self.ratio >= self.bar if self.at_least else self.ratio <= self.bar
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows, features, clients and classes of a made-up federation."""
+
+    n: int
+    m: int
+    K: int
+    d: int
+
+    def scaled(self, scale):
+        """The same shape with every side but the classes divided by ``scale``."""
+        n, m, K = (
+            max(side // scale, least) for side, least in ((self.n, 100), (self.m, 8), (self.K, 4))
+        )
+        return Sizes(n, m, K, self.d)
+
+    def draw(self):
+        """X (n, m), y and groups of equal clients in random order."""
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((self.n, self.m))
+        y = rng.permutation(np.arange(self.n) % self.d)
+        groups = rng.permutation(np.arange(self.n) % self.K)
+        return X, y, groups
+
+    def __str__(self):
+        return f"n={self.n:,} m={self.m} K={self.K:,} d={self.d}"
+
+
+WIDE = Sizes(20_000, 768, 100, 100)
+MANY = Sizes(20_000, 768, 500, 10)
+TINY = Sizes(200_000, 256, 10_000, 10)
+LOOKUP = Sizes(100_000, 512, 1_000, 10)
+
+
+def compare_literal(sizes, repeats):
+    """FedHiP's fit against Algorithm 1 as printed."""
+    X, y, groups = sizes.draw()
+    ours, clf = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    rival, models = _best(lambda: _rivals.literal_algorithm(X, y, groups, 1.0, 1.0), 1)
+    _check_same(clf.personal_coef_, models)
+    return Result(f"fit vs literal Algorithm 1, {sizes}", rival / ours, 12, True, ours, rival)
+
+
+def compare_direct(sizes, repeats):
+    """FedHiP's fit against one positive-definite solve a client."""
+    X, y, groups = sizes.draw()
+    ours, clf = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    threaded, models = _best(lambda: _rivals.direct_solves(X, y, groups, 1.0, 1.0), 1)
+    with threadpool_limits(1, "blas"):  # numpy's idle threads slow down scipy's: be fair
+        single, models = _best(lambda: _rivals.direct_solves(X, y, groups, 1.0, 1.0), 1)
+    rival = min(threaded, single)
+    _check_same(clf.personal_coef_, models)
+    note = f"rival with BLAS threads {threaded:.1f} s, without {single:.1f} s"
+    name = f"fit vs a direct solve a client, {sizes}"
+    return Result(name, rival / ours, 8, True, ours, rival, note)
+
+
+def compare_ridge_loop(sizes, repeats):
+    """FedHiP's fit against a RidgeClassifier a client, timed on a sample of the clients."""
+    X, y, groups = sizes.draw()
+    sample = min(4, sizes.K)
+    ours, _ = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    each, _ = _best(lambda: _rivals.ridge_classifiers(X, y, groups, 1.0, 1.0, range(sample)), 1)
+    rival = each * sizes.K / sample
+    note = f"rival timed on {sample} of {sizes.K} clients"
+    name = f"fit vs a loop of weighted RidgeClassifier, {sizes}"
+    return Result(name, rival / ours, 30, True, ours, rival, note)
+
+
+def compare_tiny_clients(sizes, repeats):
+    """A fit of very many small clients against one global ridge on the same rows."""
+    X, y, groups = sizes.draw()
+    ridge = RidgeClassifier(solver="cholesky", fit_intercept=False)
+    ours, _ = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    rival, _ = _best(lambda: ridge.fit(X, y), repeats)
+    name = f"fit vs one global RidgeClassifier, {sizes}"
+    return Result(name, ours / rival, 5, False, ours, rival, "rival without intercept, as ours")
+
+
+def compare_jobs(sizes, repeats):
+    """Two jobs against one."""
+    X, y, groups = sizes.draw()
+    two, _ = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    one, _ = _best(lambda: _fit(X, y, groups, n_jobs=1), repeats)
+    note = "one job uses BLAS threads where it can"
+    return Result(f"fit, n_jobs=2 vs n_jobs=1, {sizes}", one / two, 1, True, two, one, note)
+
+
+def compare_predict(sizes, repeats):
+    """Prediction by personal models against prediction by the global one."""
+    X, y, groups = sizes.draw()
+    clf = _fit(X, y, groups, n_jobs=2)
+    ours, _ = _best(lambda: clf.predict(X, groups=groups), repeats)
+    rival, _ = _best(lambda: clf.predict(X), repeats)
+    return Result(f"personal vs global predict, {sizes}", ours / rival, 5, False, ours, rival)
+
+
+def compare_flop_floor(sizes, repeats):
+    """How long a fit takes beside the least arithmetic it needs, at this machine's own rate."""
+    X, y, groups = sizes.draw()
+    seconds, _ = _best(lambda: X.T @ X, repeats)
+    rate = sizes.n * sizes.m**2 / seconds
+    ours, _ = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    floor = _fit_flops(sizes) / rate
+    note = (
+        f"syrk runs at {rate / 1e9:.0f} GFLOP/s, the fit takes {_fit_flops(sizes) / 1e9:.0f} GFLOP"
+    )
+    return Result(f"fit vs its flop floor, {sizes}", ours / floor, np.inf, False, ours, floor, note)
+
+
+def _fit_flops(sizes):
+    """Flops of the residual form: Gram, whitening, residuals, kernels, sums, back."""
+    n, m, K, d = sizes.n, sizes.m, sizes.K, sizes.d
+    per_client = n / K
+    whole = 2 * n * m**2 + 2 * n * m * d
+    kernels = n * per_client * m + n * per_client**2 / 3 + 2 * n * per_client * d
+    return whole + kernels + 2 * n * m * d + K * d * m**2
+
+
+def compare_memory(sizes, n_jobs):
+    """Peak memory of a fit beyond its input and its personal models."""
+    X, y, groups = sizes.draw()
+    _fit(X[:1000], y[:1000], groups[:1000], n_jobs=n_jobs)  # imports and BLAS buffers
+    tracemalloc.start()
+    clf = _fit(X, y, groups, n_jobs=n_jobs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    extra = (peak - 8 * clf.personal_coef_.size) / 2**20
+    allowed = 6 * 8 * sizes.m**2 / 2**20 + 64 * n_jobs
+    name = (
+        f"peak MB beyond input and models vs 6 m^2 floats + 64 MB a job, {sizes}, n_jobs={n_jobs}"
+    )
+    return Result(name, extra / allowed, 1, False, extra, allowed)
+
+
+def _fit(X, y, groups, n_jobs):
+    return FedHiPClassifier(missing_groups="global", n_jobs=n_jobs).fit(X, y, groups=groups)
+
+
+def _best(function, repeats):
+    """Shortest of some runs, and the last result."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = function()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), result
+
+
+def _check_same(ours, theirs):
+    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    if not error < 1e-8:
+        raise AssertionError(f"the rival's models differ by {error:.1e}: the race is void.")
+
+
+def comparisons(scale, repeats):
+    """All comparisons as functions without arguments."""
+
+    def case(function, sizes, *args):
+        return lambda: function(sizes.scaled(scale) if scale > 1 else sizes, *args)
+
+    return [
+        case(compare_literal, WIDE, repeats),
+        case(compare_direct, MANY, repeats),
+        case(compare_ridge_loop, WIDE, repeats),
+        case(compare_tiny_clients, TINY, repeats),
+        case(compare_jobs, WIDE, repeats),
+        case(compare_predict, LOOKUP, repeats),
+        case(compare_flop_floor, WIDE, repeats),
+        case(compare_memory, WIDE, 1),
+        case(compare_memory, WIDE, 2),
+    ]
+
+
+def add_arguments(parser):
+    """Command-line options of ``speed``."""
+    parser.add_argument(
+        "--repeats", type=_positive, default=3, help="runs a timing, the best counts"
+    )
+    parser.add_argument(
+        "--scale", type=_positive, default=1, help="divide all sizes by this for a quick look"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
+
+
+def _positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return value
+
+
+def run(args):
+    """Measure, print and maybe write all comparisons."""
+    cases = comparisons(args.scale, args.repeats)
+    results = [case() for case in tqdm(cases, desc="speed", disable=None)]
+    print(render(results))
+    if args.json:
+        from ._table import write_json
+
+        write_json(args.json, {"speed": [asdict(r) | {"reached": r.reached} for r in results]})
+    return 0
+
+
+def render(results):
+    """The results as text."""
+    threads = {i["internal_api"]: i["num_threads"] for i in threadpool_info()}
+    lines = [f"Ratios measured side by side in this run; BLAS threads: {threads}", ""]
+    for r in results:
+        sign = ">=" if r.at_least else "<="
+        bar = f"(bar {sign} {r.bar:g}: {'reached' if r.reached else 'MISSED'})"
+        bar = "" if np.isinf(r.bar) else bar
+        lines.append(f"{r.ratio:8.2f}x  {r.name}  {bar}")
+        lines.append(f"{'':11}{r.ours:.3f} vs {r.rival:.3f}{'; ' + r.note if r.note else ''}")
+    return "\n".join(lines)

@@ -1,0 +1,133 @@
+"""Small federations, every public estimator, and comparisons that several test files share."""
+
+import inspect
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from skfedhip import analytic
+
+SETTINGS = {"AnaPFLClassifier": {"n_components": 12, "random_state": 0}}
+"""Parameters that make an estimator quick, or its random numbers repeat, in tests."""
+
+FURTHER_VARIANTS = {
+    "AnaPFLClassifier": [{"shared_refinement": True}],
+    "FedHiPClassifier": [{"solver": "direct"}, {"solver": "residual"}],
+}
+"""Parameters that choose another way of computing, which the laws must hold for as well."""
+
+
+def estimator(name, **params):
+    """An estimator of ``skfedhip.analytic``, silent about missing ids unless told otherwise."""
+    return getattr(analytic, name)(
+        **{"missing_groups": "global", **SETTINGS.get(name, {}), **params}
+    )
+
+
+def variants():
+    """(test id, factory of estimators) for every estimator, with and without an intercept."""
+    for name in analytic.__all__:
+        known = inspect.signature(getattr(analytic, name)).parameters
+        intercepts = [{"fit_intercept": on} for on in (False, True)]
+        for further in [{}, *FURTHER_VARIANTS.get(name, [])]:
+            for params in intercepts if "fit_intercept" in known else [{}]:
+                own = {**params, **further}
+                words = "-".join(f"{key}={value}" for key, value in own.items())
+                yield f"{name}-{words}", partial(estimator, name, **own)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Rows of several clients, in no order."""
+
+    X: np.ndarray
+    y: np.ndarray
+    groups: np.ndarray
+    weight: np.ndarray
+
+    def rows(self, index):
+        return Federation(self.X[index], self.y[index], self.groups[index], self.weight[index])
+
+    def of(self, *clients):
+        return self.rows(np.isin(self.groups, clients))
+
+    def without(self, *clients):
+        return self.rows(~np.isin(self.groups, clients))
+
+    def renamed(self, names):
+        groups = np.array([names[client] for client in self.groups.tolist()])
+        return replace(self, groups=groups)
+
+    def fit(self, clf, **weights):
+        """Fit a classifier, with the federation's weights unless told otherwise."""
+        weights = weights or {"sample_weight": self.weight}
+        return clf.fit(self.X, self.y, groups=self.groups, **weights)
+
+    def feed(self, clf, **params):
+        """Add the rows to a classifier's stream."""
+        return clf.partial_fit(
+            self.X, self.y, groups=self.groups, sample_weight=self.weight, **params
+        )
+
+    def personalize(self, clf):
+        return clf.personalize(self.X, self.y, groups=self.groups, sample_weight=self.weight)
+
+    def batches(self, labels):
+        """The rows, cut by a label a row, in the order in which the labels come."""
+        seen = dict.fromkeys(np.asarray(labels).tolist())
+        return [self.rows(np.asarray(labels) == label) for label in seen]
+
+
+IDS = (-7, 3, 12, 40, 41, 10**12)
+CLASSES = np.array(["cat", "dog", "fox"])
+
+
+def federation(seed=0, *, ids=IDS, sizes=(1, 2, 5, 12, 30, 60), classes=CLASSES, n_features=6):
+    """Clients that differ in concept and size: the first has one row, the second one class, the
+    third lacks one, the last has more rows than any design in these tests has columns.
+    """
+    rng = np.random.default_rng(seed)
+    d, groups = len(classes), np.repeat(np.arange(len(ids)), sizes)
+    codes = rng.integers(0, d, len(groups))
+    codes[groups == 1] = 0
+    codes[groups == 2] %= max(d - 1, 1)
+    for k in range(3, len(ids)):  # all classes, in unequal numbers
+        codes[np.flatnonzero(groups == k)[:d]] = np.arange(d)
+    means = rng.normal(size=(d, n_features)) + rng.normal(size=(len(ids), d, n_features))
+    X = means[groups, codes] + rng.normal(size=(len(groups), n_features))
+    order = rng.permutation(len(groups))
+    ids = np.array(ids)
+    weight = rng.uniform(0.5, 2.0, len(groups))
+    return Federation(X[order], classes[codes][order], ids[groups][order], weight[order])
+
+
+def assert_close(actual, desired, rtol=1e-10):
+    """Equal to ``rtol`` of the largest number that is asked for."""
+    desired = np.asarray(desired)
+    finite = np.abs(desired[np.isfinite(desired)])
+    np.testing.assert_allclose(actual, desired, rtol=0, atol=rtol * finite.max(initial=0.0))
+
+
+def global_scores(clf, X):
+    """What the clients get that the classifier does not know."""
+    return clf.decision_function(X, groups=[None] * len(X))
+
+
+def client_scores(clf, X, client):
+    return clf.decision_function(X, groups=[client] * len(X))
+
+
+def scores_of_all(clf, X):
+    """The scores of the same rows by the global model and by every client's, first axis K + 1."""
+    clients = [client_scores(clf, X, client) for client in clf.clients_.tolist()]
+    return np.stack([global_scores(clf, X), *clients])
+
+
+def assert_same_models(actual, desired, X, rtol=1e-10):
+    """Two classifiers know the same clients, and hold the same models of them."""
+    np.testing.assert_array_equal(actual.clients_, desired.clients_)
+    np.testing.assert_array_equal(actual.classes_, desired.classes_)
+    for name in ("coef_", "intercept_", "personal_coef_", "personal_intercept_"):
+        assert_close(getattr(actual, name), getattr(desired, name), rtol)
+    assert_close(scores_of_all(actual, X), scores_of_all(desired, X), rtol)

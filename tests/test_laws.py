@@ -1,0 +1,310 @@
+"""The laws of the closed-form estimators, for every name in ``skfedhip.analytic.__all__``."""
+
+import copy
+import inspect
+import itertools
+import pickle
+from functools import reduce
+from operator import add
+
+import joblib
+import numpy as np
+import pytest
+from _data import (
+    CLASSES,
+    IDS,
+    Federation,
+    assert_close,
+    assert_same_models,
+    client_scores,
+    estimator,
+    federation,
+    global_scores,
+    scores_of_all,
+)
+from _references import REFERENCES, reference_of_all, reference_scores
+from sklearn.base import clone
+
+from skfedhip import analytic
+from skfedhip.core import ClientBlock
+from skfedhip.protocol import Schema, run_federation
+
+ONE_ROW, ONE_CLASS, TWO_CLASSES = IDS[:3]
+LARGE = IDS[-1]  # more rows than a design has columns
+FULL_RANK = IDS[3:]
+
+PERSONAL_OFF = {
+    "AFLClassifier": {},
+    "AnaPFLClassifier": {"lam": 0.0},
+    "FedHiPClassifier": {"alpha": 0.0},
+}
+"""Parameters that leave the global model alone; a local ridge has none."""
+
+
+def test_every_public_estimator_is_in_the_tables():
+    assert set(REFERENCES) == set(analytic.__all__)
+    assert {*PERSONAL_OFF, "LocalRidgeClassifier"} == set(analytic.__all__)
+
+
+# 1. One client equals the plain centralized method; and many equal their normal equations.
+
+
+def test_one_client_is_the_centralized_method(new, data):
+    data = data.renamed(dict.fromkeys(IDS, "only"))
+    clf = data.fit(new())
+    assert clf.clients_.tolist() == ["only"]
+    assert_close(scores_of_all(clf, data.X), reference_of_all(clf, data, data.X))
+
+
+def test_every_client_solves_its_normal_equations(new, data):
+    clf = data.fit(new())
+    assert clf.clients_.tolist() == list(IDS)
+    assert_close(scores_of_all(clf, data.X), reference_of_all(clf, data, data.X))
+
+
+def test_two_classes_give_the_difference_of_their_scores(new):
+    data = federation(classes=CLASSES[:2])
+    clf = data.fit(new())
+    assert clf.coef_.shape[0] == clf.personal_coef_.shape[1] == 1
+    scores = reference_of_all(clf, data, data.X)
+    assert_close(scores_of_all(clf, data.X), scores[..., 1] - scores[..., 0])
+
+
+def test_coefficients_give_the_scores(new, data):
+    clf = data.fit(new())
+    if clf.personal_coef_.shape[2] == data.X.shape[1]:  # not in a space of random features
+        intercepts = np.vstack([clf.intercept_, clf.personal_intercept_])
+        coefs = np.concatenate([clf.coef_[None], clf.personal_coef_])
+        scores = np.einsum("nm,kdm->knd", data.X, coefs) + intercepts[:, None]
+        assert_close(scores_of_all(clf, data.X), scores)
+    for client in IDS:
+        alone = clf.export_client(client)
+        assert_close(alone.decision_function(data.X), client_scores(clf, data.X, client))
+
+
+# 2. Orders, jobs and cuts change nothing.
+
+
+def orders(data):
+    rng, codes = np.random.default_rng(0), np.searchsorted(IDS, data.groups)
+    yield "rows shuffled", rng.permutation(len(codes))
+    yield "clients one after the other", np.argsort(codes, kind="stable")
+    yield "clients backwards", np.argsort(-codes, kind="stable")
+    yield "clients interleaved", np.argsort(np.argsort(np.argsort(codes)) % 7, kind="stable")
+
+
+@pytest.mark.parametrize(
+    "order", [pytest.param(order, id=name) for name, order in orders(federation())]
+)
+def test_order_of_rows_and_clients_changes_nothing(new, data, order):
+    assert_same_models(data.rows(order).fit(new()), data.fit(new()), data.X)
+
+
+@pytest.mark.parametrize("n_bytes", [1, 8 * 6 * 4, 8 * 7 * 25, 8 * 7 * 70])
+def test_cuts_into_blocks_change_nothing(new, data, small_blocks, n_bytes):
+    whole = data.fit(new())
+    small_blocks(n_bytes)
+    cut = data.fit(new())
+    assert_same_models(cut, whole, data.X)
+
+
+@pytest.mark.parametrize("n_jobs", [2, -1])
+def test_threads_change_nothing(new, data, small_blocks, n_jobs):
+    small_blocks()
+    assert_same_models(data.fit(new(n_jobs=n_jobs)), data.fit(new()), data.X, rtol=1e-13)
+
+
+def test_processes_change_nothing(new, data, small_blocks):
+    small_blocks()
+    alone = data.fit(new())
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert_same_models(data.fit(new()), alone, data.X)
+
+
+# 3. Renaming clients renames answers only.
+
+
+def test_renaming_clients_renames_answers(new, data):
+    names = {client: f"client {k}" for k, client in zip((5, 0, 3, 1, 4, 2), IDS, strict=True)}
+    clf, renamed = data.fit(new()), data.renamed(names).fit(new())
+    assert renamed.clients_.tolist() == sorted(names.values())
+    assert_close(global_scores(renamed, data.X), global_scores(clf, data.X))
+    if getattr(clf, "shared_refinement", True):  # otherwise a client draws by the bytes of its id
+        for old, name in names.items():
+            assert_close(client_scores(renamed, data.X, name), client_scores(clf, data.X, old))
+
+
+def test_equal_ids_of_another_type_are_the_same_clients(new, data):
+    same = Federation(data.X, data.y, data.groups.astype(float), data.weight)
+    assert_same_models(same.fit(new()), data.fit(new()), data.X)
+
+
+# 4. What the other clients are called does not matter to a client.
+
+
+@pytest.mark.parametrize("mine", IDS)
+def test_redealing_the_others_leaves_a_client_unmoved(new, data, mine):
+    rng, others = np.random.default_rng(1), data.groups != mine
+    groups = data.groups.copy()
+    groups[others] = rng.choice([*set(IDS) - {mine}, -1, 0, 50], others.sum())
+    groups[np.flatnonzero(others & (data.y == "fox"))] = 99  # who has one class only, now
+    clf, redealt = data.fit(new()), Federation(data.X, data.y, groups, data.weight).fit(new())
+    assert_close(client_scores(redealt, data.X, mine), client_scores(clf, data.X, mine))
+
+
+# 5. Weights count rows, in both stages.
+
+
+def test_weight_zero_leaves_a_row_out(new, data):
+    out = np.random.default_rng(2).random(len(data.y)) < 0.3
+    out |= data.groups == ONE_ROW  # a client without rows is no client
+    weighted = new().fit(
+        data.X, data.y, groups=data.groups, sample_weight=np.where(out, 0.0, data.weight)
+    )
+    assert ONE_ROW not in weighted.clients_
+    assert_same_models(weighted, data.rows(~out).fit(new()), data.X)
+
+
+def test_a_class_of_weight_zero_is_no_class(new, data):
+    out = data.y == "dog"
+    weighted = new().fit(
+        data.X, data.y, groups=data.groups, sample_weight=np.where(out, 0.0, data.weight)
+    )
+    assert_same_models(weighted, data.rows(~out).fit(new()), data.X)
+
+
+def test_weight_two_is_a_row_twice(new, data):
+    times = np.random.default_rng(3).integers(1, 4, len(data.y))
+    weighted = new().fit(data.X, data.y, groups=data.groups, sample_weight=times)
+    repeated = data.rows(np.repeat(np.arange(len(times)), times))
+    assert_same_models(weighted, repeated.fit(new(), sample_weight=None), data.X)
+
+
+@pytest.mark.parametrize("factor", [{"cat": 2.0, "fox": 0.25}, {"cat": 0.0}, "balanced"])
+def test_class_weights_are_weights_of_rows(new, data, factor):
+    totals = {label: data.weight[data.y == label].sum() for label in CLASSES}
+    by_class = {label: data.weight.sum() / (3 * total) for label, total in totals.items()}
+    if factor != "balanced":
+        by_class = {label: factor.get(label, 1.0) for label in CLASSES}
+    weight = data.weight * np.array([by_class[label] for label in data.y])
+    clf = data.fit(new(class_weight=factor))
+    assert clf.classes_.tolist() == list(CLASSES)
+    data = Federation(data.X, data.y, data.groups, weight).rows(weight > 0)
+    assert_close(scores_of_all(clf, data.X), reference_of_all(clf, data, data.X))
+
+
+# 6. Clients with one row, one class, or classes missing keep the columns of all.
+
+
+def test_poor_clients_answer_for_all_classes(new, data):
+    clf = data.fit(new())
+    for client in (ONE_ROW, ONE_CLASS, TWO_CLASSES):
+        groups = [client] * len(data.y)
+        probabilities = clf.predict_proba(data.X, groups=groups)
+        assert probabilities.shape == (len(data.y), len(CLASSES))
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        assert_close(np.exp(clf.predict_log_proba(data.X, groups=groups)), probabilities)
+        best = CLASSES[client_scores(clf, data.X, client).argmax(axis=1)]
+        np.testing.assert_array_equal(clf.predict(data.X, groups=groups), best)
+
+
+def test_local_classes_only_rules_out_the_others(new, data):
+    clf, free = data.fit(new(local_classes_only=True)), data.fit(new())
+    np.testing.assert_array_equal(global_scores(clf, data.X), global_scores(free, data.X))
+    for client in IDS:
+        scores = client_scores(clf, data.X, client)
+        own = np.isin(CLASSES, data.of(client).y)
+        assert np.all(scores[:, ~own] == -np.inf)
+        np.testing.assert_array_equal(scores[:, own], client_scores(free, data.X, client)[:, own])
+        answers = clf.predict(data.X, groups=[client] * len(data.y))
+        assert set(answers) <= set(data.of(client).y)
+        np.testing.assert_array_equal(clf.export_client(client).predict(data.X), answers)
+
+
+def test_all_rows_of_mixed_clients_are_scored_in_their_order(new, data):
+    clf = data.fit(new())
+    groups = np.where(np.arange(len(data.y)) % 5 == 0, 777, data.groups)  # nobody is 777
+    position = {client: 1 + k for k, client in enumerate(IDS)}
+    rows = [position.get(client, 0) for client in groups.tolist()]
+    expected = scores_of_all(clf, data.X)[rows, np.arange(len(rows))]
+    assert_close(clf.decision_function(data.X, groups=groups), expected)
+    hits = clf.classes_[expected.argmax(axis=1)] == data.y
+    assert clf.score(data.X, data.y, groups=groups) == pytest.approx(hits.mean())
+    weighted = clf.score(data.X, data.y, groups=groups, sample_weight=data.weight)
+    assert weighted == pytest.approx(np.average(hits, weights=data.weight))
+
+
+# 7. The estimator is a protocol run.
+
+
+def one_client_blocks(data, clients=IDS):
+    blocks = []
+    for client in clients:
+        own = data.of(client)
+        codes = np.zeros(len(own.y), dtype=int)
+        labels = np.searchsorted(CLASSES, own.y)
+        blocks.append(
+            ClientBlock.from_arrays(
+                own.X, labels, codes, np.array([client]), len(CLASSES), own.weight
+            )
+        )
+    return blocks
+
+
+def schema_of(data):
+    return Schema(data.X.shape[1], CLASSES, data.X.dtype)
+
+
+def with_models(clf, broadcast, models):
+    """The classifier with what a federation outside of it has computed."""
+    clf = copy.copy(clf)
+    clf._broadcast, clf._models = broadcast, clf._in_order(models)
+    return clf
+
+
+def test_estimator_is_a_run_of_one_client_blocks(new, data):
+    clf = data.fit(new())
+    result = run_federation(clf._fitted_method, one_client_blocks(data), schema_of(data))
+    assert_same_models(with_models(clf, result.broadcast, result.models), clf, data.X)
+    assert (result.bytes_up, result.bytes_down) == (clf.bytes_up_, clf.bytes_down_)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_messages_may_arrive_in_any_order(new, data, seed):
+    rng, clf = np.random.default_rng(seed), data.fit(new())
+    method = pickle.loads(pickle.dumps(clf._fitted_method))
+    blocks = one_client_blocks(data, rng.permutation(IDS))
+    hello = method.initialize(schema_of(data))
+    updates, states = zip(*(method.client_update(b, hello, None) for b in blocks), strict=True)
+    arrived = [updates[i] for i in rng.permutation(len(updates))]
+    halves = [reduce(add, arrived[:2]), reduce(add, arrived[2:])]  # two relays, then the server
+    broadcast, _ = method.aggregate(iter(halves), hello, None)
+    kept = [method.personalize(b, broadcast, s) for b, s in zip(blocks, states, strict=True)]
+    anew = [method.personalize(block, broadcast, None) for block in blocks]
+    for models in (kept, anew):
+        assert_same_models(with_models(clf, broadcast, models), clf, data.X)
+
+
+# 8. Personalization off is the global model; all the way up, a client's own least squares.
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("name", PERSONAL_OFF)
+def test_without_personalization_all_clients_have_the_global_model(data, name, fit_intercept):
+    clf = data.fit(estimator(name, fit_intercept=fit_intercept, **PERSONAL_OFF[name]))
+    scores = scores_of_all(clf, data.X)
+    for personal in scores[1:]:
+        np.testing.assert_array_equal(personal, scores[0])
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("solver", ["auto", "direct", "residual"])
+@pytest.mark.parametrize("alpha", [1e7, 1e8, 1e9, 1e12])
+def test_fedhip_becomes_local_least_squares(data, fit_intercept, solver, alpha):
+    clf = data.fit(
+        estimator("FedHiPClassifier", alpha=alpha, fit_intercept=fit_intercept, solver=solver)
+    )
+    alone = data.fit(estimator("LocalRidgeClassifier", beta=0.0, fit_intercept=fit_intercept))
+    for client in FULL_RANK:
+        own = client_scores(alone, data.X, client)
+        assert_close(client_scores(clf, data.X, client), own, rtol=200 / alpha + 1e-8)
