@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.linalg import inv
+from numpy.testing import assert_allclose
 
 DATA = Path(__file__).parent / "data"
 
@@ -21,7 +22,8 @@ def algorithm_1(F, Y, alpha, beta):
     G, P : list of ndarray of shape (m, d)
         Global models G_1..G_K, one a step of the server's loop, and personal ones P_1..P_K.
     """
-    (K, m, d), I = (len(F), F[0].shape[1], Y[0].shape[1]), np.eye(F[0].shape[1])  # noqa: E741
+    K, m, d = len(F), F[0].shape[1], Y[0].shape[1]
+    I = np.eye(m)  # noqa: E741
     # Phase 1: analytic local training (5)-(7)
     C = [F_k.T @ F_k + beta * I for F_k in F]
     L = [inv(C_k) @ F_k.T @ Y_k for C_k, F_k, Y_k in zip(C, F, Y, strict=True)]
@@ -94,3 +96,15 @@ def public_shape(coef):
 def public_scores(scores):
     """Scores (n, d) as decision_function returns them."""
     return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+def assert_models(clf, coefs, intercepts, X, groups, rtol=1e-9):
+    """A fitted classifier's personal models, and its scores by them, are (K, d, m) and (K, d)."""
+    atol = rtol * max(1.0, np.abs(coefs).max())  # labels are 0 and 1, so 1 is no small number
+    assert_allclose(clf.personal_coef_, public_shape(coefs), rtol=0, atol=atol)
+    k = np.searchsorted(clf.clients_, groups)
+    scores = np.einsum("nm,ndm->nd", X, coefs[k]) + intercepts[k]
+    atol = rtol * max(1.0, np.abs(scores).max())
+    assert_allclose(clf.decision_function(X, groups=groups), public_scores(scores), 0, atol)
+    intercepts = public_shape(intercepts[:, :, None])[:, :, 0]
+    assert_allclose(clf.personal_intercept_, intercepts, rtol=0, atol=atol)

@@ -65,7 +65,8 @@ def _parser():
         description="Compare on the 1797 handwritten digits that come with scikit-learn.",
         epilog=f"example:\n  {_PROG} digits --clients 50 --json digits.json",
     )
-    _add_options(digits, "digits", "digits", lambda args: _data.load_digits(), clients=20)
+    _add_options(digits, clients=20)
+    digits.set_defaults(title="Digits", load=lambda args: _data.load_digits())
     fashion = commands.add_parser(
         "fashion-mnist",
         help="Fashion-MNIST or another idx data set on disk: a minute or two",
@@ -81,15 +82,22 @@ def _parser():
         default=_FASHION_MNIST,
         help="directory of the four idx files, plain or gzipped (default: %(default)s)",
     )
-    load = lambda args: _data.load_fashion_mnist(args.data_dir)  # noqa: E731
-    _add_options(fashion, "fashion-mnist", "Fashion-MNIST", load, clients=50)
+    _add_options(fashion, clients=50)
+    fashion.set_defaults(
+        title="Fashion-MNIST", load=lambda args: _data.load_fashion_mnist(args.data_dir)
+    )
     _add_speed(commands)
     return parser
 
 
-def _add_options(parser, dataset, title, load, clients):
-    """The options that all data sets have in common."""
-    option = parser.add_argument
+def _add_options(parser, clients):
+    """The options that all data sets have in common, ``clients`` the default of one."""
+    _add_split_options(parser.add_argument, clients)
+    _add_run_options(parser.add_argument)
+    parser.set_defaults(run=_run_dataset, parser=parser)
+
+
+def _add_split_options(option, clients):
     option(
         "--clients",
         metavar="N",
@@ -111,6 +119,9 @@ def _add_options(parser, dataset, title, load, clients):
         default=0,
         help="decides the clients, what is held out and random features (default: %(default)s)",
     )
+
+
+def _add_run_options(option):
     option(
         "--methods",
         metavar="NAMES",
@@ -131,7 +142,6 @@ def _add_options(parser, dataset, title, load, clients):
         type=_output_file,
         help="write configuration, versions and unrounded results to this file too",
     )
-    parser.set_defaults(run=_run_dataset, parser=parser, dataset=dataset, title=title, load=load)
 
 
 def _add_speed(commands):
@@ -144,17 +154,11 @@ def _add_speed(commands):
 
 def _run_dataset(args):
     """Load, deal, compare, print."""
-    try:
-        X, y = args.load(args)
-        groups = partition_dirichlet(y, args.clients, args.dirichlet, random_state=args.seed)
-    except (OSError, ValueError) as error:
-        args.parser.error(str(error))
+    X, y, groups = _federation(args)
     estimators = {name: METHODS[name].make(args.seed, args.jobs) for name in args.methods}
-    results = compare(
-        estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
-    )
+    results = compare(estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True)
     configuration = {
-        "dataset": args.dataset,
+        "dataset": args.title,
         "clients": args.clients,
         "dirichlet": args.dirichlet,
         "seed": args.seed,
@@ -165,16 +169,30 @@ def _run_dataset(args):
         "jobs": args.jobs,
     }
     records = [result.record() for result in results]
-    print(render(args.title, configuration, records), flush=True)
+    print(render(configuration, records), flush=True)
     if args.json is not None:
-        _write(args, configuration, records)
+        _write(args, {"configuration": configuration, "results": records})
 
 
-def _write(args, configuration, records):
+def _federation(args):
+    """Features (n, m), labels (n,) and clients (n,), or the end with one sentence."""
     try:
-        write_json(args.json, configuration, records)
+        X, y = args.load(args)
+    except (OSError, ValueError) as error:
+        args.parser.error(str(error))
+    try:
+        groups = partition_dirichlet(y, args.clients, args.dirichlet, random_state=args.seed)
+    except ValueError as error:
+        options = f"--clients {args.clients} --dirichlet {args.dirichlet:g}"
+        args.parser.error(f"no split of the rows with {options}: {error}")
+    return X, y, groups
+
+
+def _write(args, content):
+    try:
+        write_json(args.json, content)
     except OSError as error:
-        args.parser.error(f"the results above could not be written to {args.json}: {error}.")
+        args.parser.error(f"can't write the results to {str(args.json)!r}: {error.strerror}.")
 
 
 def _whole_number(low, high=math.inf):

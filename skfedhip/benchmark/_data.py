@@ -75,9 +75,10 @@ def split_within_clients(y, groups, test_size, seed):
     """
     clients, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     if sizes.min() < 2:
+        client = clients.tolist()[np.argmin(sizes)]
         raise ValueError(
-            f"client {clients[np.argmin(sizes)]!r} has a single row, which can't be both learned "
-            "from and held out; give every client at least two."
+            f"client {client!r} has a single row, which can't be both learned from and held out; "
+            "give every client at least two."
         )
     rng = np.random.default_rng(seed)
     order = np.lexsort((rng.random(len(codes)), y, codes))

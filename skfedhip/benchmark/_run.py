@@ -104,7 +104,8 @@ def compare(estimators, X, y, groups, *, test_size=0.25, seed=0, progress=False)
     train, test = split_within_clients(y, groups, test_size, seed)
     fit_rows, test_rows = ((X[rows], y[rows], groups[rows]) for rows in (train, test))
     results = []
-    with tqdm(total=len(estimators), unit="method", disable=None if progress else True) as bar:
+    disable = None if progress else True
+    with tqdm(total=len(estimators), unit="method", leave=False, disable=disable) as bar:
         for name, estimator in estimators.items():
             bar.set_description(name)
             results.append(_run_one(name, estimator, fit_rows, test_rows))

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 from numbers import Real
+from pathlib import Path
 from textwrap import fill
 
 import numpy as np
@@ -43,14 +44,11 @@ def human_bytes(size):
 
 def _three_digits(value, units):
     """The value in the first unit that leaves it below 1000, or the last."""
-    for unit in units[:-1]:
-        if value < 999.5:
-            break
-        value /= 1000
-    else:
-        unit = units[-1]
+    power = 0
+    while value >= 999.5 and power < len(units) - 1:
+        value, power = value / 1000, power + 1
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{decimals}f} {unit}"
+    return f"{value:.{decimals}f} {units[power]}"
 
 
 # Heading, key of the record, width and text of each column after the name.
@@ -65,15 +63,13 @@ _COLUMNS = [
 ]
 
 
-def render(title, configuration, records):
+def render(configuration, records):
     """The table with its title and the notes below it.
 
     Parameters
     ----------
-    title : str
-        Name of the data set.
     configuration : dict
-        What was run, with clients, dirichlet, seed, rows, features, classes and test_size.
+        What was run: dataset, clients, dirichlet, seed, test_size, rows, features and classes.
     records : list of dict
         From ``Result.record``, their method one of ``METHODS``.
 
@@ -84,7 +80,8 @@ def render(title, configuration, records):
     """
     c = configuration
     head = [
-        f"{title}: {c['clients']:,} clients, Dirichlet alpha {c['dirichlet']:g}, seed {c['seed']}",
+        f"{c['dataset']}: {c['clients']:,} clients, Dirichlet alpha {c['dirichlet']:g}, "
+        f"seed {c['seed']}",
         f"{c['rows']:,} rows, {c['features']:,} features, {c['classes']:,} classes",
     ]
     rows = [_row(METHODS[record["method"]].label, record) for record in records]
@@ -121,7 +118,9 @@ def _notes(test_size, records):
     settings = "; ".join(
         f"{METHODS[record['method']].label} {_numbers(record['parameters'])}" for record in records
     )
-    return [fill(text, _WIDTH) for text in (legend, f"Parameters are fixed, not tuned: {settings}.")]
+    return [
+        fill(text, _WIDTH) for text in (legend, f"Parameters are fixed, not tuned: {settings}.")
+    ]
 
 
 def _numbers(parameters):
@@ -133,29 +132,37 @@ def _numbers(parameters):
     )
 
 
-def write_json(path, configuration, records):
-    """Write configuration, versions and records; the file is whole or not there.
+def write_json(path, content):
+    """Write a dict and the versions of what made it; the file is whole or as it was.
 
     Parameters
     ----------
-    path : Path
+    path : str or path-like
         Where to; a file that is there is replaced.
-    configuration : dict
-        What was run.
-    records : list of dict
-        From ``Result.record``.
+    content : dict
+        Plain values, numpy's scalars among them; anything else is written as its repr.
     """
-    versions = {
+    # The temporary file must be beside the real one: what a link names stays a link.
+    path = Path(path).resolve()
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    text = json.dumps({"versions": versions(), **content}, indent=2, default=_plain)
+    try:
+        part.write_text(text + "\n", encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def versions():
+    """Version of everything that the numbers depend on."""
+    return {
         "python": platform.python_version(),
         "skfedhip": __version__,
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
     }
-    content = {"configuration": configuration, "versions": versions, "results": records}
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(content, indent=2, default=repr) + "\n", encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else repr(value)

@@ -1,0 +1,280 @@
+"""The benchmark command: one split, one table, the same numbers in JSON, errors in one sentence."""
+
+import json
+import re
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from skfedhip import AFLClassifier, LocalRidgeClassifier
+from skfedhip.benchmark import _table
+from skfedhip.benchmark.__main__ import main
+from skfedhip.benchmark._data import split_within_clients
+from skfedhip.benchmark._run import compare
+from skfedhip.datasets import partition_dirichlet
+
+
+def run(capsys, *argv):
+    assert main([str(arg) for arg in argv]) == 0
+    return capsys.readouterr().out
+
+
+def run_json(capsys, path, *argv):
+    out = run(capsys, *argv, "--json", path)
+    return out, json.loads(path.read_text())
+
+
+def fail(capsys, *argv):
+    """The one line that an error prints."""
+    with pytest.raises(SystemExit) as end:
+        main([str(arg) for arg in argv])
+    captured = capsys.readouterr()
+    assert end.value.code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def table_rows(out):
+    """The cells of each method's row, by its label."""
+    body = out.split("\n" + "-" * 77 + "\n")[1]
+    return {line.split()[0]: re.split(r"\s{2,}", line)[1:] for line in body.splitlines()}
+
+
+@pytest.fixture
+def idx_folder(tmp_path):
+    """A small data set of the MNIST family whose 4 classes are easy to tell apart."""
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 160), ("t10k", 40)):
+        y = rng.permutation(np.arange(n) % 4)
+        images = rng.integers(0, 100, (n, 4, 4))
+        images[np.arange(n), y, y] += 150
+        for name, array in ((f"{part}-images-idx3", images), (f"{part}-labels-idx1", y)):
+            head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
+            (tmp_path / f"{name}-ubyte").write_bytes(head + array.astype(np.uint8).tobytes())
+    return tmp_path
+
+
+def test_digits_prints_what_json_holds(capsys, tmp_path):
+    out, content = run_json(capsys, tmp_path / "out.json", "digits", "--seed", 3)
+    assert {
+        "dataset": "Digits",
+        "clients": 20,
+        "dirichlet": 0.1,
+        "seed": 3,
+        "rows": 1797,
+        "features": 64,
+        "classes": 10,
+    }.items() <= content["configuration"].items()
+    assert set(content["versions"]) == {"python", "skfedhip", "numpy", "scipy", "scikit-learn"}
+    rows, results = table_rows(out), content["results"]
+    assert list(rows) == ["Local", "AFL", "FedHiP", "AnaPFL"]
+    assert [r["method"] for r in results] == ["local", "afl", "fedhip", "anapfl"]
+    keys = ("mean", "weighted_mean", "std", "worst_decile")
+    for cells, record in zip(rows.values(), results, strict=True):
+        assert cells[:4] == [f"{record[key]:.4f}" for key in keys]
+        assert cells[4] == _table.human_seconds(record["fit_seconds"])
+        assert cells[5:] == [_table.human_bytes(record[f"bytes_{way}"]) for way in ("up", "down")]
+        assert record["worst_decile"] <= record["mean"] <= record["max"] <= 1
+    assert max(map(len, out.splitlines())) <= 80
+    for part in ("20 clients", "alpha 0.1", "seed 3", "1,797 rows", "64 features", "10 classes"):
+        assert part in out
+    assert "fixed, not tuned" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_numbers_are_those_of_the_estimators(capsys, tmp_path):
+    argv = ("digits", "--clients", 6, "--dirichlet", 1, "--methods", "afl,local", "--seed", 1)
+    _, content = run_json(capsys, tmp_path / "out.json", *argv)
+    X, y = load_digits(return_X_y=True)
+    groups = partition_dirichlet(y, 6, 1.0, random_state=1)
+    train, test = split_within_clients(y, groups, 0.25, 1)
+    for clf, record in zip(
+        (AFLClassifier(), LocalRidgeClassifier()), content["results"], strict=True
+    ):
+        clf.fit(X[train] / 16, y[train], groups=groups[train])
+        hits = clf.predict(X[test] / 16, groups=groups[test]) == y[test]
+        scores = [hits[groups[test] == k].mean() for k in range(6)]
+        assert record["estimator"] == type(clf).__name__
+        assert record["mean"] == pytest.approx(np.mean(scores), rel=1e-12)
+        assert record["std"] == pytest.approx(np.std(scores), rel=1e-12)
+        assert record["weighted_mean"] == pytest.approx(hits.mean(), rel=1e-12)
+        assert record["worst_decile"] == min(scores)
+        assert (record["bytes_up"], record["bytes_down"]) == (clf.bytes_up_, clf.bytes_down_)
+
+
+def test_methods_run_once_in_the_order_given(capsys):
+    out = run(capsys, "digits", "--methods", "fedhip, local,fedhip")
+    assert list(table_rows(out)) == ["FedHiP", "Local"]
+    assert "AnaPFL" not in out
+
+
+def test_jobs_and_repeats_change_nothing_but_time(capsys, tmp_path):
+    def once(jobs):
+        argv = ("digits", "--clients", 8, "--jobs", jobs)
+        _, content = run_json(capsys, tmp_path / "out.json", *argv)
+        for record in content["results"]:
+            del record["fit_seconds"], record["parameters"]["n_jobs"]
+        assert content["configuration"].pop("jobs") == jobs
+        return content
+
+    first = once(1)
+    assert once(1) == first
+    assert once(2) == first
+
+
+def test_fashion_mnist_pools_the_idx_files(capsys, idx_folder, tmp_path):
+    argv = ("fashion-mnist", "--data-dir", idx_folder, "--clients", 10, "--dirichlet", 1)
+    out, content = run_json(capsys, tmp_path / "out.json", *argv)
+    assert content["configuration"]["rows"] == 200
+    assert content["configuration"]["features"] == 16
+    assert content["configuration"]["classes"] == 4
+    assert "Fashion-MNIST: 10 clients" in out
+    assert all(record["weighted_mean"] > 0.8 for record in content["results"])
+
+
+def test_missing_directory_says_what_to_do(capsys, tmp_path):
+    message = fail(capsys, "fashion-mnist", "--data-dir", tmp_path / "nowhere")
+    assert re.search(r"no directory .*nowhere.*install .*dataset-fashion-mnist.* pass ", message)
+
+
+def test_damaged_file_is_named(capsys, idx_folder):
+    (idx_folder / "t10k-labels-idx1-ubyte").write_bytes(b"no idx")
+    assert "t10k-labels" in fail(capsys, "fashion-mnist", "--data-dir", idx_folder)
+
+
+@pytest.mark.parametrize(
+    ("argv", "match"),
+    [
+        ("", "digits,fashion-mnist,speed"),
+        ("letters", "invalid choice: 'letters'"),
+        ("digits --clients 0", "--clients: must be at least 1, got 0"),
+        ("digits --clients two", "--clients: must be a whole number, got 'two'"),
+        ("digits --dirichlet -0.5", "--dirichlet: must be a finite number above 0, got '-0.5'"),
+        ("digits --dirichlet nan", "--dirichlet: must be a finite number above 0, got 'nan'"),
+        ("digits --seed -1", "--seed: must be from 0 to 4294967295, got -1"),
+        ("digits --jobs 0", "--jobs: must be at least 1, or -1"),
+        ("digits --methods local,magic", "'magic'; choose among local, afl, fedhip, anapfl"),
+        ("digits --methods=", "no method ''; choose among"),
+        ("digits --clients 500", "--clients 500 --dirichlet 0.1: .*needs 5000 rows"),
+        ("digits --clients 2000", "--clients 2000 .*more than the 1797 rows"),
+        ("digits --clients 150 --dirichlet 0.001", "--dirichlet 0.001: None of 100 draws"),
+        ("digits --json /no/such/folder/out.json", "no directory '/no/such/folder'"),
+        ("digits --json /", "'/' is not a file"),
+    ],
+)
+def test_errors_are_one_sentence(capsys, argv, match):
+    assert re.search(match, fail(capsys, *argv.split()))
+
+
+@pytest.mark.parametrize("command", [[], ["digits"], ["fashion-mnist"], ["speed"]])
+def test_help_names_every_option(capsys, command):
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--help"])
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert "python -m skfedhip.benchmark" in out
+    if command in (["digits"], ["fashion-mnist"]):
+        for option in ("--clients", "--dirichlet", "--seed", "--methods", "--jobs", "--json"):
+            assert option in out
+
+
+def test_a_failed_write_leaves_the_old_file(capsys, tmp_path, monkeypatch):
+    path = tmp_path / "out.json"
+    path.write_text("old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_table.os, "replace", full)
+    with pytest.raises(SystemExit) as end:
+        main(["digits", "--methods", "afl", "--json", str(path)])
+    captured = capsys.readouterr()
+    assert end.value.code == 2
+    assert "AFL" in captured.out  # the table is not lost
+    assert re.search(r"can't write .*out\.json.*No space left", captured.err)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_json_goes_through_a_link(tmp_path):
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    _table.write_json(link, {"a": np.float64(0.5), "b": np.True_})
+    assert link.is_symlink()
+    content = json.loads(real.read_text())
+    assert (content["a"], content["b"]) == (0.5, True)
+
+
+def test_command_loads_no_torch():
+    code = (
+        "import sys; from skfedhip.benchmark.__main__ import main\n"
+        "main(['digits', '--methods', 'afl', '--clients', '3'])\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # no progress bar where stderr is no terminal
+
+
+def test_compare_takes_any_ids_and_keeps_order():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 3)), np.arange(60) % 3
+    groups = np.repeat(["bob", "ann", "eve"], 20)
+    results = compare({"second": AFLClassifier(), "first": AFLClassifier(beta=2.0)}, X, y, groups)
+    assert [result.name for result in results] == ["second", "first"]
+    assert results[1].parameters["beta"] == 2.0
+    assert results[0].scores.clients.tolist() == ["ann", "bob", "eve"]
+    assert results[0].scores.n_rows.tolist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize("test_size", [0.01, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_split_gives_every_client_and_class_its_share(test_size, seed):
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(40), rng.integers(2, 60, 40)))
+    y = rng.integers(0, 5, len(groups))
+    train, test = split_within_clients(y, groups, test_size, seed)
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
+    assert np.all(np.diff(train) > 0)
+    assert np.all(np.diff(test) > 0)
+    for k in range(40):
+        size, held = np.sum(groups == k), np.sum(groups[test] == k)
+        assert held == min(max(round(test_size * size), 1), size - 1)
+        for c in range(5):
+            share = held / size * np.sum((groups == k) & (y == c))
+            assert abs(np.sum((groups[test] == k) & (y[test] == c)) - share) < 1
+
+
+def test_split_holds_out_every_row_equally_often():
+    groups, y = np.repeat(["a", "b"], [7, 12]), np.arange(19) % 3
+    held = np.zeros(19)
+    for seed in range(2000):
+        held[split_within_clients(y, groups, 0.25, seed)[1]] += 1
+    expected = np.repeat([2 / 7, 3 / 12], [7, 12])
+    np.testing.assert_allclose(held / 2000, expected, atol=0.05)  # five standard deviations
+
+
+def test_split_follows_the_seed_alone():
+    groups, y = np.arange(200) % 7, np.arange(200) % 4
+    first, again, other = (split_within_clients(y, groups, 0.25, seed)[1] for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_split_refuses_a_single_row():
+    with pytest.raises(ValueError, match=r"client 'ann' has a single row.*at least two"):
+        split_within_clients(np.zeros(3), np.array(["bob", "ann", "bob"]), 0.25, 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (99_960, "100 kB"), (999_600, "1.00 MB")],
+)
+def test_bytes_have_three_digits(size, text):
+    assert _table.human_bytes(size) == text
