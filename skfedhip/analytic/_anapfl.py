@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core import (
     ACTIVATIONS,
+    DesignBlock,
     affine,
     gaussian_projection,
     map_client_rows,
@@ -63,7 +64,9 @@ class AnaPFL(ClosedFormMethod):
         return random_features(rows, projection, self.activation)
 
     def design(self, block):
-        """Both streams of a ClientBlock."""
+        """Both streams of a block."""
+        if isinstance(block, DesignBlock):
+            return block
         m, q = block.X.shape[1], self.n_components
 
         def both(rows):
@@ -71,12 +74,21 @@ class AnaPFL(ClosedFormMethod):
             out = np.empty((len(rows), 2 * q))
             out[:, :q] = self.features(rows, self.primary_map(m))
             for client, start, stop in self._refined_runs(block):
-                out[start:stop, q:] = self.features(
-                    rows[start:stop], self.refinement_map(m, client)
-                )
+                own = self.features(rows[start:stop], self.refinement_map(m, client))
+                out[start:stop, q:] = own
             return out
 
         return block.design(fit_intercept=self.fit_intercept, feature_map=both)
+
+    def shared_design(self, block):
+        """The primary stream of a block."""
+        if isinstance(block, DesignBlock):
+            return replace(block, rows=block.rows[:, : -self.n_components])
+        projection = self.primary_map(block.X.shape[1])
+        return block.design(
+            fit_intercept=self.fit_intercept,
+            feature_map=lambda rows: self.features(rows, projection),
+        )
 
     def _refined_runs(self, block):
         """Runs of rows that one refinement map serves."""
@@ -84,10 +96,6 @@ class AnaPFL(ClosedFormMethod):
             return [(None, 0, block.n_rows)]
         runs = zip(block.client_ids.tolist(), block.offsets[:-1], block.offsets[1:], strict=True)
         return [run for run in runs if run[1] < run[2]]
-
-    def primary(self, design):
-        """The columns of the shared stream."""
-        return replace(design, rows=design.rows[:, : -self.n_components])
 
     def broadcast_sum(self, statistics):
         """G alone: the refinement happens at home."""
@@ -98,7 +106,7 @@ class AnaPFL(ClosedFormMethod):
         """Refinement models of the block's clients; an unknown client's is zero."""
         design = self.whole_design(block)
         q = self.n_components
-        residuals = self.primary(design).residuals(broadcast.coef)
+        residuals = self.shared_design(design).residuals(broadcast.coef)
         refinement = replace(design, rows=design.rows[:, -q:], targets=residuals)
         return local_models(refinement, self.beta)
 

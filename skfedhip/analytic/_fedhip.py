@@ -112,7 +112,7 @@ class FedHiP(ClosedFormMethod):
     def _direct_by_pieces(self, block, broadcast, base):
         """One client of any number of rows, in bounded memory."""
         gram = cross = 0.0
-        for design in self.designs(block):
+        for design in self.designs(block, self.design):
             centered = design.centered(broadcast.mean)
             gram = gram + centered.rows.T @ centered.rows
             cross = cross + centered.residuals(broadcast.coef).T @ centered.rows

@@ -93,8 +93,8 @@ class ClosedFormMethod:
     def client_update(self, block, broadcast, state):
         """Statistics of the block's rows."""
         parts = (
-            RidgeStatistics.from_design(self.primary(design), fit_intercept=self.fit_intercept)
-            for design in self.designs(block)
+            RidgeStatistics.from_design(design, fit_intercept=self.fit_intercept)
+            for design in self.designs(block, self.shared_design)
         )
         return RidgeUpdate(reduce(add, parts)), state
 
@@ -118,23 +118,25 @@ class ClosedFormMethod:
         return (self.fit_intercept,)
 
     def design(self, block):
-        """A ClientBlock's rows as one DesignBlock."""
+        """A block's rows as one DesignBlock, with all that the method fits."""
+        if isinstance(block, DesignBlock):
+            return block
         return block.design(fit_intercept=self.fit_intercept)
 
-    def primary(self, design):
-        """The part of the design whose statistics are shared."""
-        return design
+    def shared_design(self, block):
+        """A block's rows as one DesignBlock, with what the shared statistics are made of."""
+        return self.design(block)
 
-    def designs(self, block):
+    def designs(self, block, design):
         """The block as DesignBlocks of a bounded number of rows; a client may span several."""
         if isinstance(block, DesignBlock):
-            return iter((block,))
+            return iter((design(block),))
         max_rows = rows_per_block(self.design_width(block.X.shape[1]))
-        return (self.design(piece) for piece in block.pieces(max_rows))
+        return (design(piece) for piece in block.pieces(max_rows))
 
     def whole_design(self, block):
         """The block as one DesignBlock; a client too large for that is compressed on the way."""
-        designs = self.designs(block)
+        designs = self.designs(block, self.design)
         total = next(designs)
         for design in designs:
             total = total.stacked(design).compressed()

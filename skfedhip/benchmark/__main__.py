@@ -1,12 +1,11 @@
 """The command ``python -m skfedhip.benchmark``."""
 
 import argparse
-import math
 import sys
-from pathlib import Path
 
 from ..datasets import partition_dirichlet
 from . import _data
+from ._arguments import concentration, method_names, n_jobs, output_file, whole_number
 from ._run import METHODS, compare
 from ._table import render, write_json
 
@@ -101,21 +100,28 @@ def _add_split_options(option, clients):
     option(
         "--clients",
         metavar="N",
-        type=_whole_number(1),
+        type=whole_number(1),
         default=clients,
         help="number of clients (default: %(default)s)",
     )
     option(
         "--dirichlet",
         metavar="A",
-        type=_concentration,
+        type=concentration,
         default=0.1,
         help="Dirichlet concentration of the label skew, small is skewed (default: %(default)s)",
     )
     option(
+        "--min-size",
+        metavar="N",
+        type=whole_number(1),
+        default=10,
+        help="least rows of a client (default: %(default)s)",
+    )
+    option(
         "--seed",
         metavar="S",
-        type=_whole_number(0, 2**32 - 1),
+        type=whole_number(0, 2**32 - 1),
         default=0,
         help="decides the clients, what is held out and random features (default: %(default)s)",
     )
@@ -125,21 +131,21 @@ def _add_run_options(option):
     option(
         "--methods",
         metavar="NAMES",
-        type=_method_names,
+        type=method_names,
         default=list(METHODS),
         help=f"which to run, separated by commas (default: {','.join(METHODS)})",
     )
     option(
         "--jobs",
         metavar="N",
-        type=_n_jobs,
+        type=n_jobs,
         default=1,
         help="blocks of clients worked on at a time, -1 for one a core (default: %(default)s)",
     )
     option(
         "--json",
         metavar="FILE",
-        type=_output_file,
+        type=output_file,
         help="write configuration, versions and unrounded results to this file too",
     )
 
@@ -161,6 +167,7 @@ def _run_dataset(args):
         "dataset": args.title,
         "clients": args.clients,
         "dirichlet": args.dirichlet,
+        "min_size": args.min_size,
         "seed": args.seed,
         "test_size": _TEST_SIZE,
         "rows": len(X),
@@ -181,7 +188,9 @@ def _federation(args):
     except (OSError, ValueError) as error:
         args.parser.error(str(error))
     try:
-        groups = partition_dirichlet(y, args.clients, args.dirichlet, random_state=args.seed)
+        groups = partition_dirichlet(
+            y, args.clients, args.dirichlet, min_size=args.min_size, random_state=args.seed
+        )
     except ValueError as error:
         options = f"--clients {args.clients} --dirichlet {args.dirichlet:g}"
         args.parser.error(f"no split of the rows with {options}: {error}")
@@ -193,60 +202,6 @@ def _write(args, content):
         write_json(args.json, content)
     except OSError as error:
         args.parser.error(f"can't write the results to {str(args.json)!r}: {error.strerror}.")
-
-
-def _whole_number(low, high=math.inf):
-    def convert(text):
-        value = _int(text)
-        if not low <= value <= high:
-            bounds = f"at least {low}" if high == math.inf else f"from {low} to {high}"
-            raise argparse.ArgumentTypeError(f"must be {bounds}, got {text}.")
-        return value
-
-    return convert
-
-
-def _n_jobs(text):
-    value = _int(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("must be at least 1, or -1 for one a core, got 0.")
-    return value
-
-
-def _int(text):
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}.") from None
-
-
-def _concentration(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number above 0, got {text!r}.")
-    return value
-
-
-def _method_names(text):
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in names:
-        if name not in METHODS:
-            raise argparse.ArgumentTypeError(
-                f"there is no method {name!r}; choose among {', '.join(METHODS)}."
-            )
-    return names
-
-
-def _output_file(text):
-    path = Path(text).expanduser()
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no directory {str(path.parent)!r}; make it.")
-    if path.exists() and not path.is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file; name one to write to.")
-    return path
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Speed and memory of the closed form, each measured beside its rival in the same run."""
 
-import argparse
 import time
 import tracemalloc
 from dataclasses import asdict, dataclass
@@ -13,6 +12,8 @@ from tqdm import tqdm
 from skfedhip import FedHiPClassifier
 
 from . import _rivals
+from ._arguments import output_file, whole_number
+from ._table import write_json
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Result:
 
     name: str
     ratio: float
-    bar: float
+    bar: float | None
     at_least: bool
     ours: float
     rival: float
@@ -32,6 +33,8 @@ class Result:
 
     @property
     def reached(self):
+        if self.bar is None:
+            return None
         return self.ratio >= self.bar if self.at_least else self.ratio <= self.bar
 
 
@@ -142,7 +145,7 @@ def compare_flop_floor(sizes, repeats):
     note = (
         f"syrk runs at {rate / 1e9:.0f} GFLOP/s, the fit takes {_fit_flops(sizes) / 1e9:.0f} GFLOP"
     )
-    return Result(f"fit vs its flop floor, {sizes}", ours / floor, np.inf, False, ours, floor, note)
+    return Result(f"fit vs its flop floor, {sizes}", ours / floor, None, False, ours, floor, note)
 
 
 def _fit_flops(sizes):
@@ -212,19 +215,22 @@ def comparisons(scale, repeats):
 def add_arguments(parser):
     """Command-line options of ``speed``."""
     parser.add_argument(
-        "--repeats", type=_positive, default=3, help="runs a timing, the best counts"
+        "--repeats",
+        metavar="N",
+        type=whole_number(1),
+        default=3,
+        help="runs of each timing, of which the best counts (default: %(default)s)",
     )
     parser.add_argument(
-        "--scale", type=_positive, default=1, help="divide all sizes by this for a quick look"
+        "--scale",
+        metavar="N",
+        type=whole_number(1),
+        default=1,
+        help="divide all sizes by this for a quick look, where the bars mean nothing",
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
-
-
-def _positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
-    return value
+    parser.add_argument(
+        "--json", metavar="FILE", type=output_file, help="write the results to this file too"
+    )
 
 
 def run(args):
@@ -232,11 +238,8 @@ def run(args):
     cases = comparisons(args.scale, args.repeats)
     results = [case() for case in tqdm(cases, desc="speed", disable=None)]
     print(render(results))
-    if args.json:
-        from ._table import write_json
-
+    if args.json is not None:
         write_json(args.json, {"speed": [asdict(r) | {"reached": r.reached} for r in results]})
-    return 0
 
 
 def render(results):
@@ -245,8 +248,8 @@ def render(results):
     lines = [f"Ratios measured side by side in this run; BLAS threads: {threads}", ""]
     for r in results:
         sign = ">=" if r.at_least else "<="
-        bar = f"(bar {sign} {r.bar:g}: {'reached' if r.reached else 'MISSED'})"
-        bar = "" if np.isinf(r.bar) else bar
+        verdict = "reached" if r.reached else "MISSED"
+        bar = "" if r.bar is None else f"(bar {sign} {r.bar:g}: {verdict})"
         lines.append(f"{r.ratio:8.2f}x  {r.name}  {bar}")
         lines.append(f"{'':11}{r.ours:.3f} vs {r.rival:.3f}{'; ' + r.note if r.note else ''}")
     return "\n".join(lines)

@@ -1,0 +1,61 @@
+"""Types of command-line arguments; a wrong one ends in a sentence."""
+
+import argparse
+import math
+from pathlib import Path
+
+from ._run import METHODS
+
+
+def whole_number(low, high=math.inf):
+    def convert(text):
+        value = _int(text)
+        if not low <= value <= high:
+            bounds = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"must be {bounds}, got {text}.")
+        return value
+
+    return convert
+
+
+def n_jobs(text):
+    value = _int(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, or -1 for one a core, got 0.")
+    return value
+
+
+def _int(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}.") from None
+
+
+def concentration(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number above 0, got {text!r}.")
+    return value
+
+
+def method_names(text):
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(
+                f"there is no method {name!r}; choose among {', '.join(METHODS)}."
+            )
+    return names
+
+
+def output_file(text):
+    path = Path(text).expanduser()
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {str(path.parent)!r}; make it.")
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file; name one to write to.")
+    return path
