@@ -11,13 +11,24 @@ from ._version import __version__
 _HOMES = {
     "AFLClassifier": "analytic",
     "AnaPFLClassifier": "analytic",
+    "AnaPFLClassifierCV": "analytic",
     "FedHiPClassifier": "analytic",
+    "FedHiPClassifierCV": "analytic",
     "LocalRidgeClassifier": "analytic",
     "FederatedStandardScaler": "preprocessing",
+    "GridEdgeWarning": "exceptions",
     "MissingGroupsWarning": "exceptions",
     "StatisticsDroppedError": "exceptions",
 }
-_MODULES = ["analytic", "datasets", "feature_extraction", "metrics", "preprocessing", "protocol"]
+_MODULES = [
+    "analytic",
+    "datasets",
+    "feature_extraction",
+    "metrics",
+    "model_selection",
+    "preprocessing",
+    "protocol",
+]
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -7,7 +7,7 @@ from numbers import Integral
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
@@ -17,6 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .exceptions import MissingGroupsWarning
+from .utils._columns import group_position, has_text
 from .utils._ids import as_ids, check_same_kind, lookup_ids, object_array
 from .utils._threads import single_blas_thread
 
@@ -40,7 +41,7 @@ class GroupColumnMixin:
     def _split_group_column(self, X, *, reset):
         if not hasattr(X, "columns"):
             # One dtype for all columns, unless there is text among the numbers of a list.
-            X = check_array(np.array(X, dtype=object) if _has_text(X) else X, dtype=None)
+            X = check_array(np.array(X, dtype=object) if has_text(X) else X, dtype=None)
         validate_data(self, X, skip_check_array=True, reset=reset)
         position = self._group_position(X)
         others = [j for j in range(X.shape[1]) if j != position]
@@ -53,35 +54,7 @@ class GroupColumnMixin:
         return check_array(_safe_indexing(X, others, axis=1), dtype=_DTYPES), column
 
     def _group_position(self, X):
-        """Position of the id column that an int, or the name of a DataFrame's column, means."""
-        column, n_columns = self.group_column, self.n_features_in_
-        wrong = f"group_column={column!r} of {type(self).__name__}"
-        if isinstance(column, Integral):
-            if -n_columns <= column < n_columns:
-                return int(column) % n_columns
-            raise ValueError(
-                f"{wrong} is not a column of X, which has {n_columns}; pass a position between "
-                f"{-n_columns} and {n_columns - 1}."
-            )
-        if not hasattr(X, "columns"):
-            raise ValueError(
-                f"{wrong} names a column, but X is an array without names; pass a DataFrame or "
-                "the column's position."
-            )
-        names = list(X.columns)
-        if names.count(column) != 1:
-            raise ValueError(
-                f"{wrong} must be one of X's columns, which are {names}; check the name."
-            )
-        return names.index(column)
-
-
-def _has_text(X):
-    if not isinstance(X, list | tuple):
-        return False
-    return any(
-        isinstance(value, str) for row in X if isinstance(row, list | tuple) for value in row
-    )
+        return group_position(X, self.group_column, self.n_features_in_, type(self).__name__)
 
 
 def parallel_map(n_jobs):
@@ -131,6 +104,14 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
     def _seen_classes(self):
         """Which classes each client had, bool of shape (K, d)."""
 
+    def _restricts_classes(self):
+        """Whether a client's rows may only be given classes that it had."""
+        return self.local_classes_only
+
+    def _temperature(self):
+        """What scores are divided by before the softmax."""
+        return getattr(self, "temperature_", 1.0)
+
     def _validate_training(self, X, y, groups, *, reset):
         """Features (n, m), labels (n,) and ids (n,); without ids all rows are client None."""
         if y is None:
@@ -167,7 +148,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         X, ids = self._validate_rows(X, groups, reset=False, allow_none=True)
         codes = self._client_codes(ids, len(X))
         scores = self._client_scores(X, codes)
-        if self.local_classes_only:
+        if self._restricts_classes():
             known = codes >= 0
             allowed = np.vstack([self._seen_classes(), np.ones(scores.shape[1], dtype=bool)])
             scores[known] = np.where(allowed[codes[known]], scores[known], -np.inf)
@@ -229,7 +210,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         return self.classes_[best]
 
     def predict_proba(self, X, *, groups=None):
-        """Softmax of the scores, over all classes of the federation.
+        """Softmax of the scores over ``temperature_``, over all classes of the federation.
 
         Parameters
         ----------
@@ -243,7 +224,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         ndarray of shape (n_samples, n_classes)
             Probabilities that sum to one in each row, in the order of ``classes_``.
         """
-        return softmax(self._scores(X, groups), axis=1)
+        return softmax(self._scores(X, groups) / self._temperature(), axis=1)
 
     def predict_log_proba(self, X, *, groups=None):
         """Logarithm of ``predict_proba``.
@@ -260,7 +241,8 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         ndarray of shape (n_samples, n_classes)
             Log-probabilities; -inf for the classes that ``local_classes_only`` rules out.
         """
-        return log_softmax(self._scores(X, groups), axis=1)
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X, groups=groups))
 
     def score(self, X, y, *, groups=None, sample_weight=None):
         """Accuracy of the personal models on all rows together.

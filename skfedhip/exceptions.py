@@ -1,6 +1,10 @@
 """Warnings and errors that a user may want to name."""
 
-__all__ = ["MissingGroupsWarning", "StatisticsDroppedError"]
+__all__ = ["GridEdgeWarning", "MissingGroupsWarning", "StatisticsDroppedError"]
+
+
+class GridEdgeWarning(UserWarning):
+    """The best parameter lies at the edge of its grid: a better one may lie beyond."""
 
 
 class MissingGroupsWarning(UserWarning):

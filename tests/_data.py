@@ -1,7 +1,7 @@
 """Small federations, every public estimator, and comparisons that several test files share."""
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,9 @@ SETTINGS = {"AnaPFLClassifier": {"n_components": 12, "random_state": 0}}
 
 FURTHER_VARIANTS = {
     "AnaPFLClassifier": [{"shared_refinement": True}],
-    "FedHiPClassifier": [{"solver": "direct"}, {"solver": "residual"}],
+    "FedHiPClassifier": [
+        {"solver": solver, "fit_intercept": True} for solver in ("direct", "residual")
+    ],
 }
 """Parameters that choose another way of computing, which the laws must hold for as well."""
 
@@ -29,12 +31,10 @@ def variants():
     """(test id, factory of estimators) for every estimator, with and without an intercept."""
     for name in analytic.__all__:
         known = inspect.signature(getattr(analytic, name)).parameters
-        intercepts = [{"fit_intercept": on} for on in (False, True)]
-        for further in [{}, *FURTHER_VARIANTS.get(name, [])]:
-            for params in intercepts if "fit_intercept" in known else [{}]:
-                own = {**params, **further}
-                words = "-".join(f"{key}={value}" for key, value in own.items())
-                yield f"{name}-{words}", partial(estimator, name, **own)
+        intercepts = [{"fit_intercept": on} for on in (False, True) if "fit_intercept" in known]
+        for params in [*(intercepts or [{}]), *FURTHER_VARIANTS.get(name, [])]:
+            words = "-".join(f"{key}={value}" for key, value in params.items())
+            yield f"{name}-{words}", partial(estimator, name, **params)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ class Federation:
 
     def of(self, *clients):
         return self.rows(np.isin(self.groups, clients))
+
+    def and_(self, other):
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Federation(*(np.concatenate(pair) for pair in pairs))
 
     def without(self, *clients):
         return self.rows(~np.isin(self.groups, clients))
@@ -120,8 +124,10 @@ def client_scores(clf, X, client):
 
 def scores_of_all(clf, X):
     """The scores of the same rows by the global model and by every client's, first axis K + 1."""
-    clients = [client_scores(clf, X, client) for client in clf.clients_.tolist()]
-    return np.stack([global_scores(clf, X), *clients])
+    owners = [None, *clf.clients_.tolist()]
+    groups = [owner for owner in owners for _ in range(len(X))]
+    scores = clf.decision_function(np.tile(X, (len(owners), 1)), groups=groups)
+    return scores.reshape(len(owners), *X.shape[:1], *scores.shape[1:])
 
 
 def assert_same_models(actual, desired, X, rtol=1e-10):

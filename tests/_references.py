@@ -1,54 +1,69 @@
-"""What every estimator should answer, by the normal equations of its rows: slow and obvious."""
+"""What every estimator should answer, by plain least squares on its rows: slow and obvious."""
 
 import numpy as np
-from oracle import normal_equations
 
 from skfedhip.feature_extraction import RandomFeatures
 
 
 def affine(F, Y, weight, penalty, fit_intercept):
-    """The scores that a ridge fitted on rows F gives to other rows, as a function of these."""
-    coef, intercept = normal_equations(F, Y, penalty, weight, fit_intercept=fit_intercept)
-    return lambda new: new @ coef.T + intercept
+    """The ridge that minimises Σ w ‖y - b - fᵀP‖² + penalty ‖P‖², as a function of new rows.
+
+    Least squares with the penalty as further rows: accurate where normal equations would not be,
+    and of minimum norm without a penalty.
+    """
+    root = np.sqrt(weight)[:, None]
+    mean, share = (
+        np.average(each, axis=0, weights=weight) if fit_intercept else np.zeros(each.shape[1])
+        for each in (F, Y)
+    )
+    rows = np.vstack([root * (F - mean), np.sqrt(penalty) * np.eye(F.shape[1])])
+    targets = np.vstack([root * (Y - share), np.zeros((F.shape[1], Y.shape[1]))])
+    coef = np.linalg.lstsq(rows, targets)[0]
+    return lambda new: (new - mean) @ coef + share
 
 
-def afl(clf, data, Y, client, X):
+def indicators(data, clf):
+    return (data.y[:, None] == clf.classes_).astype(float)
+
+
+def afl(clf, data, own, X):
+    Y = indicators(data, clf)
     return affine(data.X, Y, data.weight, clf.beta, clf.fit_intercept)(X)
 
 
-def fedhip(clf, data, Y, client, X):
-    """The rows of a client count 1 + alpha times in its model; nobody's do in the global one."""
-    weight = data.weight * (1 + clf.alpha * (data.groups == client))
-    return affine(data.X, Y, weight, clf.beta, clf.fit_intercept)(X)
+def fedhip(clf, data, own, X):
+    """Everybody's rows once, and the client's own alpha times on top."""
+    if own is None:
+        return afl(clf, data, own, X)
+    F, Y = np.vstack([data.X, own.X]), np.vstack([indicators(each, clf) for each in (data, own)])
+    weight = np.concatenate([data.weight, clf.alpha * own.weight])
+    return affine(F, Y, weight, clf.beta, clf.fit_intercept)(X)
 
 
-def local(clf, data, Y, client, X):
-    """A client's rows alone; the global model is the mean of all clients', by weight."""
-    if client is None:
-        clients = np.unique(data.groups)
-        total = [data.of(each).weight.sum() for each in clients]
-        return np.average([local(clf, data, Y, each, X) for each in clients], 0, weights=total)
-    own = data.groups == client
-    return affine(data.X[own], Y[own], data.weight[own], clf.beta, clf.fit_intercept)(X)
+def local(clf, data, own, X):
+    """The client's rows alone; the global model is the mean of all clients', by weight."""
+    if own is not None:
+        return afl(clf, own, own, X)
+    clients = [data.of(client) for client in np.unique(data.groups)]
+    total = [each.weight.sum() for each in clients]
+    return np.average([local(clf, data, each, X) for each in clients], axis=0, weights=total)
 
 
-def anapfl(clf, data, Y, client, X):
-    """A ridge on random features, and a client's own ridge on what it leaves unexplained."""
+def anapfl(clf, data, own, X):
+    """A ridge on random features, and the client's own ridge on what it leaves unexplained."""
     shared = RandomFeatures(
         clf.n_components, activation=clf.activation, random_state=clf.random_state
     ).fit(data.X)
-    F = shared.transform(data.X)
+    F, Y = shared.transform(data.X), indicators(data, clf)
     scores = affine(F, Y, data.weight, clf.gamma, clf.fit_intercept)
     out = scores(shared.transform(X))
-    if client is None:
+    if own is None:
         return out
     method = clf._fitted_method  # the one thing taken from the package: the client's numbers
-    projection = method.refinement_map(X.shape[1], client)
-    own = data.groups == client
-    residuals = Y[own] - scores(F[own])
-    private = method.features(data.X[own], projection)
-    refinement = affine(private, residuals, data.weight[own], clf.beta, False)
-    return out + clf.lam * refinement(method.features(X, projection))
+    projection = method.refinement_map(X.shape[1], own.groups[0])
+    residuals = indicators(own, clf) - scores(shared.transform(own.X))
+    private, new = (method.features(rows, projection) for rows in (own.X, X))
+    return out + clf.lam * affine(private, residuals, own.weight, clf.beta, False)(new)
 
 
 REFERENCES = {
@@ -59,8 +74,8 @@ REFERENCES = {
 }
 
 
-def reference_scores(clf, data, client, X):
-    """Scores (n, d) of rows by the model of ``client``, or by the global one for None.
+def reference_of_all(clf, data, X, guests=None):
+    """As ``_data.scores_of_all``: scores by the global model and by every client's (K + 1, n, d).
 
     Parameters
     ----------
@@ -68,14 +83,13 @@ def reference_scores(clf, data, client, X):
         Fitted; its parameters and classes are read.
     data : Federation
         The rows that it was fitted on.
-    client : scalar or None
     X : ndarray of shape (n, m)
+        Rows to score.
+    guests : Federation, default=None
+        Rows of the clients that were personalized afterwards.
     """
-    Y = (data.y[:, None] == clf.classes_).astype(float)
-    return REFERENCES[type(clf).__name__](clf, data, Y, client, X)
-
-
-def reference_of_all(clf, data, X):
-    """As ``_data.scores_of_all``: by the global model and by every client's, (K + 1, n, d)."""
-    clients = [None, *np.unique(data.groups).tolist()]
-    return np.stack([reference_scores(clf, data, client, X) for client in clients])
+    score = REFERENCES[type(clf).__name__]
+    models = {client: data.of(client) for client in data.groups.tolist()}
+    models |= {client: guests.of(client) for client in guests.groups.tolist()} if guests else {}
+    owners = [None, *(models[client] for client in sorted(models))]
+    return np.stack([score(clf, data, own, X) for own in owners])

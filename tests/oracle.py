@@ -67,6 +67,12 @@ def one_hot(y, n_classes):
     return np.eye(n_classes)[y]
 
 
+def statistics_size(n_features, n_classes, fit_intercept=False):
+    """Numbers in a triangle of a Gram matrix, class sums and weights, and perhaps a mean."""
+    triangle = n_features * (n_features + 1) // 2
+    return triangle + n_classes * n_features + n_classes + fit_intercept * n_features
+
+
 def by_client(array, groups):
     """The rows of each client, in the order of sorted ids."""
     return [array[groups == client] for client in np.unique(groups)]

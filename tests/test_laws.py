@@ -1,8 +1,6 @@
 """The laws of the closed-form estimators, for every name in ``skfedhip.analytic.__all__``."""
 
 import copy
-import inspect
-import itertools
 import pickle
 from functools import reduce
 from operator import add
@@ -23,7 +21,7 @@ from _data import (
     global_scores,
     scores_of_all,
 )
-from _references import REFERENCES, reference_of_all, reference_scores
+from _references import REFERENCES, reference_of_all
 from sklearn.base import clone
 
 from skfedhip import analytic
@@ -31,7 +29,6 @@ from skfedhip.core import ClientBlock
 from skfedhip.protocol import Schema, run_federation
 
 ONE_ROW, ONE_CLASS, TWO_CLASSES = IDS[:3]
-LARGE = IDS[-1]  # more rows than a design has columns
 FULL_RANK = IDS[3:]
 
 PERSONAL_OFF = {
@@ -101,7 +98,7 @@ def test_order_of_rows_and_clients_changes_nothing(new, data, order):
     assert_same_models(data.rows(order).fit(new()), data.fit(new()), data.X)
 
 
-@pytest.mark.parametrize("n_bytes", [1, 8 * 6 * 4, 8 * 7 * 25, 8 * 7 * 70])
+@pytest.mark.parametrize("n_bytes", [1, 8 * 7 * 4, 8 * 7 * 70])
 def test_cuts_into_blocks_change_nothing(new, data, small_blocks, n_bytes):
     whole = data.fit(new())
     small_blocks(n_bytes)
@@ -109,10 +106,11 @@ def test_cuts_into_blocks_change_nothing(new, data, small_blocks, n_bytes):
     assert_same_models(cut, whole, data.X)
 
 
-@pytest.mark.parametrize("n_jobs", [2, -1])
-def test_threads_change_nothing(new, data, small_blocks, n_jobs):
+def test_threads_change_nothing(new, data, small_blocks):
     small_blocks()
-    assert_same_models(data.fit(new(n_jobs=n_jobs)), data.fit(new()), data.X, rtol=1e-13)
+    clf = data.fit(new(n_jobs=2))
+    assert_same_models(clf, data.fit(new()), data.X, rtol=1e-13)
+    assert_same_models(clf, data.fit(new(n_jobs=2)), data.X, rtol=0.0)  # to the bit
 
 
 def test_processes_change_nothing(new, data, small_blocks):
@@ -143,7 +141,7 @@ def test_equal_ids_of_another_type_are_the_same_clients(new, data):
 # 4. What the other clients are called does not matter to a client.
 
 
-@pytest.mark.parametrize("mine", IDS)
+@pytest.mark.parametrize("mine", [ONE_ROW, TWO_CLASSES, IDS[-1]])
 def test_redealing_the_others_leaves_a_client_unmoved(new, data, mine):
     rng, others = np.random.default_rng(1), data.groups != mine
     groups = data.groups.copy()
@@ -270,7 +268,7 @@ def test_estimator_is_a_run_of_one_client_blocks(new, data):
     assert (result.bytes_up, result.bytes_down) == (clf.bytes_up_, clf.bytes_down_)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_messages_may_arrive_in_any_order(new, data, seed):
     rng, clf = np.random.default_rng(seed), data.fit(new())
     method = pickle.loads(pickle.dumps(clf._fitted_method))
@@ -428,6 +426,3 @@ def test_messages_have_one_size_whatever_the_rows(new, data):
             )
         )
     assert len(sizes) == 1
-    longest = max(itertools.chain(*(shape for _, shape in next(iter(sizes)))))
-    width = max(method.design_width(data.X.shape[1]), data.X.shape[1])
-    assert longest <= width * (width + 1) // 2

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from numbers import Real
 
-import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from ..core import PersonalModels, shift_origin
 from ._classifier import ClosedFormClassifier
-from ._method import ClosedFormMethod, GlobalModel, RidgeSum
+from ._method import ClosedFormMethod
 
 
 @dataclass(frozen=True)
@@ -17,14 +15,9 @@ class AFL(ClosedFormMethod):
 
     beta: float = 1.0
 
-    def broadcast_sum(self, statistics):
-        """G alone: no client needs more."""
-        total = RidgeSum(statistics, np.asarray(self.beta, dtype=float))
-        return GlobalModel(shift_origin(total.coef, total.mean))
-
-    def personalize(self, block, broadcast, state):
+    def solve_block(self, block, broadcast):
         """Every client's model is the global one."""
-        return PersonalModels.shared(broadcast.coef, block)
+        return self.solve_globally(block, broadcast)
 
 
 class AFLClassifier(ClosedFormClassifier):
@@ -123,4 +116,4 @@ class AFLClassifier(ClosedFormClassifier):
         self.n_jobs = n_jobs
 
     def _method(self):
-        return AFL(fit_intercept=self.fit_intercept, beta=float(self.beta))
+        return AFL(**self._shared_parameters(), beta=float(self.beta))

@@ -1,6 +1,8 @@
 """AnaPFL: a shared ridge on random features, and a private one on what it leaves unexplained."""
 
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from numbers import Integral, Real
 
 import numpy as np
@@ -10,19 +12,30 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core import (
     ACTIVATIONS,
+    DenseModels,
     DesignBlock,
+    FactoredModels,
+    PersonalModels,
+    Smoother,
     affine,
+    dual_refinement,
+    factors_are_smaller,
     gaussian_projection,
     map_client_rows,
+    minimum_norm_root,
     random_features,
+    refinement_errors,
+    ridge_is_safe,
+    ridge_root,
     shift_origin,
+    weighted_sums,
 )
 from ..feature_extraction import RandomFeatures
 from ..utils._ids import id_bytes
 from ..utils._random import draw_seed
+from ..utils._threads import single_blas_thread
 from ._classifier import ClosedFormClassifier
-from ._local import local_models
-from ._method import ClosedFormMethod, GlobalModel, RidgeSum
+from ._method import ClosedFormMethod
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,7 @@ class AnaPFL(ClosedFormMethod):
 
     gamma: float = 1e-2
     beta: float = 1.0
+    lam: float = 0.5
     n_components: int = 1024
     activation: object = "tanh"
     shared_refinement: bool = False
@@ -97,18 +111,93 @@ class AnaPFL(ClosedFormMethod):
         runs = zip(block.client_ids.tolist(), block.offsets[:-1], block.offsets[1:], strict=True)
         return [run for run in runs if run[1] < run[2]]
 
-    def broadcast_sum(self, statistics):
-        """G alone: the refinement happens at home."""
-        total = RidgeSum(statistics, np.asarray(self.gamma, dtype=float))
-        return GlobalModel(shift_origin(total.coef, total.mean))
+    @property
+    def global_penalty(self):
+        """Penalty of the primary stream."""
+        return self.gamma
 
-    def personalize(self, block, broadcast, state):
-        """Refinement models of the block's clients; an unknown client's is zero."""
-        design = self.whole_design(block)
+    def solve_block(self, block, broadcast):
+        """Refinement models of the block's clients, and the losses of their rows left out."""
+        designs = list(islice(self.designs(block, self.design), 2))
+        if len(designs) > 1:
+            return self._solve_large(
+                lambda: self.designs(block, self.design), broadcast, ridge_root
+            )
+        (design,) = designs
         q = self.n_components
-        residuals = self.shared_design(design).residuals(broadcast.coef)
-        refinement = replace(design, rows=design.rows[:, -q:], targets=residuals)
-        return local_models(refinement, self.beta)
+        safe = ridge_is_safe(design.rows[:, -q:], design.offsets, self.beta)
+        few = safe & (design.counts <= q)
+        small = few & factors_are_smaller(design.counts, len(broadcast.coef), q)
+        dual = partial(self._solve_dual, broadcast)
+        forms = (
+            (small, partial(dual, factored=True)),
+            (few & ~small, dual),
+            (safe & ~few, partial(self._solve_each, broadcast, ridge_root)),
+            (~safe, partial(self._solve_each, broadcast, None)),
+        )
+        with single_blas_thread():
+            return PersonalModels.by_form(design, forms)
+
+    def _streams(self, design, broadcast):
+        """Residuals E (n, d), Ψ (n, q), and Φ whitened (n, r) where rows are to be left out."""
+        primary = self.shared_design(design).centered(broadcast.mean)
+        whitened = broadcast.root.whiten(primary.rows) if self.calibrate else None
+        refinement = np.ascontiguousarray(design.rows[:, -self.n_components :])
+        return primary.residuals(broadcast.coef), refinement, whitened
+
+    def _solve_dual(self, broadcast, design, factored=False):
+        """Clients with at most q rows."""
+        residuals, rows, shared = self._streams(design, broadcast)
+        weights, smoother = dual_refinement(rows, residuals, design.offsets, self.beta, shared)
+        losses = 0.0
+        if self.calibrate:
+            losses = self._refinement_losses(design, residuals, shared, smoother)
+        base = np.zeros((len(broadcast.coef), self.n_components))
+        if factored:
+            part = FactoredModels(base, rows, weights, design.offsets)
+        else:
+            part = DenseModels(weighted_sums(rows, weights, design.offsets))
+        return PersonalModels.from_part(base, design, part), losses
+
+    def _solve_each(self, broadcast, root_of_gram, design):
+        """Clients one by one, from their Gram matrices or, where these are singular, their rows."""
+        clients = [design.clients([k]) for k in range(len(design.client_ids))]
+        solved = [
+            self._solve_large(lambda own=own: [own], broadcast, root_of_gram) for own in clients
+        ]
+        models = PersonalModels.merge([models for models, _ in solved])
+        return models, sum(losses for _, losses in solved)
+
+    def _solve_large(self, designs, broadcast, root_of_gram):
+        """One client of any number of rows, in bounded memory; ``designs()`` iterates over them."""
+        gram = cross = mixed = class_weights = losses = 0.0
+        for design in designs():
+            residuals, rows, shared = self._streams(design, broadcast)
+            gram = gram + rows.T @ rows
+            cross = cross + residuals.T @ rows
+            mixed = mixed + (rows.T @ shared if self.calibrate else 0.0)
+            class_weights = class_weights + design.class_weights
+        root = root_of_gram(gram, self.beta) if root_of_gram else minimum_norm_root(rows, self.beta)
+        coef = root.solve(cross)
+        if self.calibrate:
+            mixed = root.root.T @ mixed
+            for design in designs():
+                residuals, rows, shared = self._streams(design, broadcast)
+                white = root.whiten(rows)
+                smoother = Smoother(
+                    rows @ coef.T,
+                    np.einsum("ij,ij->i", white, white),
+                    np.einsum("ij,ij->i", white @ mixed, shared),
+                )
+                losses = losses + self._refinement_losses(design, residuals, shared, smoother)
+        whole = replace(design, class_weights=class_weights)
+        return PersonalModels.from_part(np.zeros_like(coef), whole, DenseModels(coef[None])), losses
+
+    def _refinement_losses(self, design, residuals, shared, smoother):
+        leverage = np.einsum("ij,ij->i", shared, shared)
+        lams = np.array([self.lam])
+        (errors,) = refinement_errors(residuals, leverage, smoother, lams, design.drop)
+        return self.losses_of_errors(design, errors)
 
 
 class AnaPFLClassifier(ClosedFormClassifier):
@@ -244,11 +333,17 @@ class AnaPFLClassifier(ClosedFormClassifier):
         self._seed = draw_seed(self.random_state)
         super()._start(X, classes, retain=retain)
 
+    def _penalties(self):
+        """Gamma, beta and lam, as given."""
+        return float(self.gamma), float(self.beta), float(self.lam)
+
     def _method(self):
+        gamma, beta, lam = self._penalties()
         return AnaPFL(
-            fit_intercept=self.fit_intercept,
-            gamma=float(self.gamma),
-            beta=float(self.beta),
+            **self._shared_parameters(),
+            gamma=gamma,
+            beta=beta,
+            lam=lam,
             n_components=self.n_components,
             activation=self.activation,
             shared_refinement=self.shared_refinement,
@@ -257,23 +352,23 @@ class AnaPFLClassifier(ClosedFormClassifier):
 
     def _client_scores(self, X, codes):
         method, refinement = self._fitted_method, self._solved_models()
-        coef, lead = self._broadcast.coef, int(method.fit_intercept)
-        primary_map = method.primary_map(X.shape[1])
+        coef, lead = self._global_coef(), int(method.fit_intercept)
+        primary_map, lam = method.primary_map(X.shape[1]), self._penalties()[2]
         clients = self.clients_.tolist()
 
         def score(client, rows):
             out = affine(method.features(rows, primary_map), coef, lead)
-            if client >= 0 and self.lam:
+            if client >= 0 and lam:
                 projection = method.refinement_map(X.shape[1], clients[client])
                 features = method.features(rows, projection)
-                out += self.lam * refinement.client_scores(client, features)
+                out += lam * refinement.client_scores(client, features)
             return out
 
         return map_client_rows(score, X, codes, len(coef))
 
     def _global_coef(self):
         self._solved_models()
-        return self._broadcast.coef
+        return shift_origin(self._broadcast.coef.copy(), self._broadcast.mean)
 
     def _personal_coefs(self):
         # The refinement has no intercept of its own: the shared one counts.
@@ -296,7 +391,7 @@ class AnaPFLClassifier(ClosedFormClassifier):
         -------
         Pipeline
             Both streams' RandomFeatures side by side and a RidgeClassifier on them, with the
-            present ``lam``; it takes the features without any id column.
+            present weight λ; it takes the features without any id column.
         """
         check_is_fitted(self)
         k = self._client_position(client)
@@ -311,5 +406,6 @@ class AnaPFLClassifier(ClosedFormClassifier):
                 for name, R in streams.items()
             ]
         )
-        coef = np.hstack([self._global_coef(), self.lam * self._solved_models().coef(k)])
+        lam = self._penalties()[2]
+        coef = np.hstack([self._global_coef(), lam * self._solved_models().coef(k)])
         return make_pipeline(union, self._linear_classifier(coef, k))

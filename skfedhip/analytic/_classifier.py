@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -19,12 +20,13 @@ from ..utils._weights import check_weight
 from ._persistence import PersistenceMixin
 
 
-def _check_statistics(estimator):
-    if hasattr(estimator, "classes_") and estimator._retained is None:
-        raise StatisticsDroppedError(
-            "partial_fit and forget_clients need the clients' statistics, which fit dropped; set "
-            "retain_statistics=True before fit, or build the model by partial_fit alone."
-        )
+def _check_can_stream(estimator):
+    estimator._check_can_stream()
+
+
+def _check_can_forget(estimator):
+    if hasattr(estimator, "classes_"):
+        estimator._check_can_stream()
 
 
 class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
@@ -40,6 +42,13 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
     @abstractmethod
     def _method(self):
         """The federated method that the parameters describe."""
+
+    def _shared_parameters(self):
+        """What the constructor says that all methods understand."""
+        return {
+            "fit_intercept": self.fit_intercept,
+            "local_classes_only": self._restricts_classes(),
+        }
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, *, groups=None, sample_weight=None):
@@ -65,16 +74,17 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             X, y, ids = self._validate_training(X, y, groups, reset=True)
             weight = check_weight(sample_weight, X)
             self._start(X, np.unique(y if weight is None else y[weight > 0]), retain=False)
+            self._prepare(X, y, ids)
             block = self._block(X, y, ids, weight)
             self.clients_ = block.client_ids
             blocks = block.cut(self._block_rows(X.shape[1]))
             if self.retain_statistics:
                 self._retained = RetainedClients()
                 self._retain(blocks)
-            self._solve(blocks)
+            self._solve(blocks, calibrate=True)
         return self
 
-    @available_while(_check_statistics)
+    @available_while(_check_can_stream)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, *, classes=None, groups=None, sample_weight=None):
         """Add rows, of old clients or new ones; a stream of batches equals one ``fit``.
@@ -113,6 +123,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             if first:
                 self._start(X, labels if classes is None else np.unique(classes), retain=True)
                 self.clients_ = np.empty(0, dtype=ids.dtype)
+                self.temperature_ = 1.0
             self._continue(classes, labels)
             block = self._block(X, y, ids, weight)
             check_same_kind(self.clients_, block.client_ids)
@@ -123,7 +134,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             self._models = None
         return self
 
-    @available_while(_check_statistics)
+    @available_while(_check_can_forget)
     def forget_clients(self, ids):
         """Unlearn clients exactly: the estimator is as if it had never seen them.
 
@@ -233,14 +244,14 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
     def _linear_classifier(self, coef, k):
         """A RidgeClassifier with coefficients (d, p), restricted as client k is."""
         coef, intercept = coef[:, self._lead :], self._intercepts(coef)[:, 0]
-        if self.local_classes_only:
+        if self._restricts_classes():
             allowed = self._seen_classes()[k]
             coef = np.where(allowed[:, None], coef, 0.0)
             intercept = np.where(allowed, intercept, -np.inf)
         # Fitted on anything, so that all that scikit-learn expects is there; then ours.
         linear = RidgeClassifier(fit_intercept=bool(self._lead), solver="cholesky")
         linear.fit(np.eye(len(self.classes_), coef.shape[1]), self.classes_)
-        linear.set_params(alpha=self.beta, solver="auto")
+        linear.set_params(alpha=self._fitted_method.beta, solver="auto")
         linear.coef_ = self._public(coef)
         linear.intercept_ = self._public(intercept[:, None])[:, 0]
         return linear
@@ -304,6 +315,16 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             self.__dict__.update(before)
             raise
 
+    def _check_can_stream(self):
+        if hasattr(self, "classes_") and self._retained is None:
+            raise StatisticsDroppedError(
+                "partial_fit and forget_clients need the clients' statistics, which fit dropped; "
+                "set retain_statistics=True before fit, or build the model by partial_fit alone."
+            )
+
+    def _prepare(self, X, y, ids):
+        """Take what a subclass needs of the training rows as they were given."""
+
     def _start(self, X, classes, *, retain):
         """Forget all that was fitted and fix what a stream can't change."""
         if len(classes) < 2:
@@ -347,10 +368,16 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         clients, codes = encode_ids(ids)
         # Rows of weight 0 may carry any label: clip what they'd be.
         labels = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-        if self.class_weight is not None:
-            factor = self._class_factors(labels, weight)[labels]
-            weight = factor if weight is None else weight * factor
-        return ClientBlock.from_arrays(X, labels, codes, clients, len(self.classes_), weight)
+        factor = None if self.class_weight is None else self._class_factors(labels, weight)
+        block = ClientBlock.from_arrays(
+            X, labels, codes, clients, len(self.classes_), weight, factor
+        )
+        if not block.n_rows:
+            raise ValueError(
+                "class_weight and sample_weight together leave no row of positive weight; check "
+                "them."
+            )
+        return block
 
     def _class_factors(self, labels, weight):
         """Weight of each class, shape (d,)."""
@@ -373,20 +400,23 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         for block in blocks:
             self._retained.add(self._fitted_method.whole_design(block))
 
-    def _solve(self, blocks, guests=()):
+    def _solve(self, blocks, guests=(), *, calibrate, known=None):
         """Run the federation on blocks and give the guests their models."""
         schema = Schema(self._n_features, self.classes_, self._dtype)
+        method = replace(self._fitted_method, calibrate=calibrate)
         with blas_limit(self.n_jobs):
             result = run_federation(
-                self._fitted_method, blocks, schema, map_blocks=parallel_map(self.n_jobs)
+                method, blocks, schema, map_blocks=parallel_map(self.n_jobs), known=known
             )
-        self._broadcast = result.broadcast
+        self._broadcast = known or result.broadcasts[1]
+        if calibrate:
+            self.temperature_ = float(result.broadcasts[-1].temperature)
         self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
         self._models = self._in_order([*result.models, *self._personal_models(guests)])
 
     def _personal_models(self, blocks):
-        personalize, broadcast = self._fitted_method.personalize, self._broadcast
-        return [personalize(block, broadcast, None) for block in blocks]
+        method = replace(self._fitted_method, calibrate=False)
+        return [method.personalize(block, self._broadcast, None) for block in blocks]
 
     def _in_order(self, models):
         """The models of all clients, merged, in the order of ``clients_``."""
@@ -404,7 +434,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
                 self._retained.blocks([c for c in ids if (c in guests) == late], max_rows)
                 for late in (False, True)
             )
-            self._solve(blocks, guest_blocks)
+            self._solve(blocks, guest_blocks, calibrate=False)
         return self._models
 
     def _seen_classes(self):

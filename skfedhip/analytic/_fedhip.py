@@ -1,7 +1,6 @@
 """FedHiP: each client's ridge on everybody's rows, its own counted α times more."""
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
@@ -11,119 +10,175 @@ from ..core import (
     DenseModels,
     FactoredModels,
     PersonalModels,
+    complement,
     factors_are_smaller,
+    fitted_values,
     kernel_weights,
     prefers_residual,
     primal_coefs,
+    shared_root,
+    shift_drowns,
     shift_origin,
-    solve_shared,
+    spectral_root,
     weighted_sums,
 )
 from ..utils._threads import single_blas_thread
 from ._classifier import ClosedFormClassifier
-from ._method import ClosedFormMethod, RidgeSum
-
-_DIRECT_ALPHA = 1e8  # beyond it, α times a client's Gram matrix drowns the federation's
+from ._method import ClosedFormMethod
 
 
 @dataclass(frozen=True)
 class FedHiP(ClosedFormMethod):
     """P_k = (A + αA_k + βI)⁻¹ (B + αB_k), as a correction to G = (A + βI)⁻¹ B.
 
-    With A + βI = L Lᵀ, V = F_k L⁻ᵀ and the residuals R = Y_k - F_k G, both forms below equal it:
+    With A + βI = L Lᵀ, V = F_k L⁻ᵀ and the residuals R = Y_k - F_k G, all forms below equal it:
 
     * residual: P_k = G + L⁻ᵀ Vᵀ (I/α + V Vᵀ)⁻¹ R, an (n_k, n_k) system;
-    * direct: P_k = G + α (A + αA_k + βI)⁻¹ F_kᵀ R, an (m, m) system.
+    * direct: P_k = G + α (A + αA_k + βI)⁻¹ F_kᵀ R, an (m, m) system;
+    * whitened: P_k = G + α L⁻ᵀ (I + α VᵀV)⁻¹ Vᵀ R, for large clients where A + βI is singular.
     """
 
     alpha: float = 1.0
     beta: float = 1.0
     solver: str = "auto"
 
-    def broadcast_sum(self, statistics):
-        """The sums; G and the root that all clients share are computed once in this process."""
-        broadcast = RidgeSum(statistics, np.asarray(self.beta, dtype=float))
-        broadcast.coef  # noqa: B018 - here, before jobs would each compute it
-        return broadcast
-
-    def personalize(self, block, broadcast, state):
-        """Personal models of the block's clients."""
-        base = shift_origin(broadcast.coef.copy(), broadcast.mean)
+    def solve_block(self, block, broadcast):
+        """Personal models of the block's clients, and the losses of their rows left out."""
         if self.alpha == 0:
-            return PersonalModels.shared(base, block)
-        residual = self._takes_residual_form(block.counts, broadcast)
-        if len(block.counts) == 1 and not residual[0]:
-            return self._direct_by_pieces(block, broadcast, base)
-        design = self.whole_design(block).centered(broadcast.mean)
-        small = residual & factors_are_smaller(design.counts, *base.shape)
-        forms = (
-            (small, self._residual_factored),
-            (residual & ~small, self._residual_dense),
-            (~residual, self._direct),
-        )
-        return PersonalModels.by_form(
-            design, [(mask, partial(form, broadcast, base)) for mask, form in forms]
-        )
+            return self.solve_globally(block, broadcast)
+        solver = _BlockSolver(self, broadcast)
+        dual = self._dual_is_better(block.counts, broadcast)
+        if len(block.counts) == 1 and not dual[0]:
+            return solver.large(lambda: self.designs(block, self.design))
+        design = self.design(block)  # a single client is in a dual system no larger than A
+        small = dual & factors_are_smaller(design.counts, *broadcast.coef.shape)
+        forms = ((small, solver.factored), (dual & ~small, solver.dense), (~dual, solver.primal))
+        return PersonalModels.by_form(design, forms)
 
-    def _takes_residual_form(self, counts, broadcast):
-        if not broadcast.root.triangular or self.alpha > _DIRECT_ALPHA:
-            return np.ones(len(counts), dtype=bool)
-        if self.solver == "auto":
-            d, p = broadcast.coef.shape
-            return prefers_residual(counts, p, d)
-        return np.full(len(counts), self.solver == "residual")
+    def whitens(self, broadcast):
+        """Whether clients with more rows than features are solved in whitened coordinates."""
+        singular = not broadcast.root.triangular
+        return self.solver == "residual" or singular or shift_drowns(1.0, self.alpha)
 
-    def _dual(self, broadcast, design):
-        """Whitened rows of the clients and their weights in the correction."""
-        design = design.compressed()
-        residuals = design.residuals(broadcast.coef)
-        whitened = broadcast.root.whiten(design.rows)
-        with single_blas_thread():
-            weights = kernel_weights(whitened, residuals, design.offsets, shift=1, scale=self.alpha)
-        return design, whitened, weights
+    def _dual_is_better(self, counts, broadcast):
+        """Which clients to solve in an (n_k, n_k) system, bool of shape (K,)."""
+        if self.whitens(broadcast):
+            return counts <= broadcast.root.root.shape[1]
+        if self.solver == "direct":
+            return np.zeros(len(counts), dtype=bool)
+        d, p = broadcast.coef.shape
+        return prefers_residual(counts, p, d)
 
-    def _residual_factored(self, broadcast, base, design):
-        design, whitened, weights = self._dual(broadcast, design)
-        rows = shift_origin(broadcast.root.unwhiten(whitened), broadcast.mean)
-        return PersonalModels.from_part(
-            base, design, FactoredModels(base, rows, weights, design.offsets)
-        )
 
-    def _residual_dense(self, broadcast, base, design):
-        design, whitened, weights = self._dual(broadcast, design)
+class _BlockSolver:
+    """The forms of FedHiP's solution, each from a DesignBlock to (PersonalModels, losses)."""
+
+    def __init__(self, method, broadcast):
+        self.method, self.alpha, self.broadcast = method, method.alpha, broadcast
+        self.base = shift_origin(broadcast.coef.copy(), broadcast.mean)
+        self.whitens = method.whitens(broadcast)
+
+    def factored(self, design):
+        """Dual, the correction kept as n_k rows and their weights."""
+        whitened, weights, losses = self._dual(design)
+        rows = shift_origin(self.broadcast.root.unwhiten(whitened), self.broadcast.mean)
+        part = FactoredModels(self.base, rows, weights, design.offsets)
+        return PersonalModels.from_part(self.base, design, part), losses
+
+    def dense(self, design):
+        """Dual, the correction made out as coefficients."""
+        whitened, weights, losses = self._dual(design)
         with single_blas_thread():
             sums = weighted_sums(whitened, weights, design.offsets)
-        coefs = broadcast.root.unwhiten(sums.reshape(-1, sums.shape[2]))
-        coefs = coefs.reshape(len(sums), *base.shape)
-        return self._dense(coefs, broadcast, base, design)
+        coefs = self.broadcast.root.unwhiten(sums.reshape(-1, sums.shape[2]))
+        return self._corrected(coefs.reshape(len(sums), *self.base.shape), design), losses
 
-    def _direct(self, broadcast, base, design):
-        residuals = design.residuals(broadcast.coef)
+    def _dual(self, design):
+        centered = design.centered(self.broadcast.mean)
+        residuals = centered.residuals(self.broadcast.coef)
+        whitened = self.broadcast.root.whiten(centered.rows)
+        left, losses = self.method.row_array(design), 0.0
         with single_blas_thread():
-            coefs = primal_coefs(
-                design.rows,
+            weights = kernel_weights(
+                whitened,
                 residuals,
                 design.offsets,
-                penalty=broadcast.penalized_gram,
+                shift=1.0,
                 scale=self.alpha,
+                twice=1.0,
+                left=left,
+                residuals=residuals,
             )
-        return self._dense(coefs, broadcast, base, design)
+            if left is not None:
+                losses = self.method.losses(design, residuals, left)
+        return whitened, weights, losses
 
-    def _direct_by_pieces(self, block, broadcast, base):
-        """One client of any number of rows, in bounded memory."""
-        gram = cross = 0.0
-        for design in self.designs(block, self.design):
-            centered = design.centered(broadcast.mean)
-            gram = gram + centered.rows.T @ centered.rows
-            cross = cross + centered.residuals(broadcast.coef).T @ centered.rows
-        coef = solve_shared(gram, cross, broadcast.penalized_gram, self.alpha)
-        return self._dense(coef[None], broadcast, base, block)
+    def primal(self, design):
+        """The direct form of clients that are batched where they are small."""
+        if self.whitens:
+            clients = [design.clients([k]) for k in range(len(design.client_ids))]
+            solved = [self.large(lambda own=own: [own]) for own in clients]
+            models = PersonalModels.merge([models for models, _ in solved])
+            return models, sum(losses for _, losses in solved)
+        centered = design.centered(self.broadcast.mean)
+        residuals = centered.residuals(self.broadcast.coef)
+        leverage, losses = self.method.row_array(design), 0.0
+        with single_blas_thread():
+            coefs = primal_coefs(
+                centered.rows,
+                residuals,
+                design.offsets,
+                shared=self.broadcast.penalized_gram,
+                scale=self.alpha,
+                leverage=leverage,
+            )
+            if leverage is not None:
+                residuals -= fitted_values(centered.rows, coefs, design.offsets)
+                left = complement((1 + self.alpha) * leverage)
+                losses = self.method.losses(design, residuals, left)
+        return self._corrected(coefs, design), losses
 
-    @staticmethod
-    def _dense(corrections, broadcast, base, design):
-        coefs = shift_origin(corrections, broadcast.mean)
-        coefs += base
-        return PersonalModels.from_part(base, design, DenseModels(coefs))
+    def large(self, designs):
+        """One client of any number of rows, in bounded memory; ``designs()`` iterates over them."""
+        gram = cross = losses = 0.0
+        class_weights = 0.0
+        for design in designs():
+            rows, residuals = self._coordinates(design)
+            gram = gram + rows.T @ rows
+            cross = cross + residuals.T @ rows
+            class_weights = class_weights + design.class_weights
+        root = self._client_root(gram)
+        coef = self.alpha * root.solve(cross)
+        if self.method.calibrate:
+            for design in designs():
+                rows, residuals = self._coordinates(design)
+                residuals -= rows @ coef.T
+                left = complement((1 + self.alpha) * root.leverage(rows))
+                losses = losses + self.method.losses(design, residuals, left)
+        if self.whitens:
+            coef = self.broadcast.root.unwhiten(coef)
+        whole = replace(design, class_weights=class_weights)
+        return self._corrected(coef[None], whole), losses
+
+    def _coordinates(self, design):
+        """Rows in the coordinates in which a large client is solved, and their residuals."""
+        centered = design.centered(self.broadcast.mean)
+        residuals = centered.residuals(self.broadcast.coef)
+        rows = centered.rows
+        return (self.broadcast.root.whiten(rows) if self.whitens else rows), residuals
+
+    def _client_root(self, gram):
+        if not self.whitens:
+            return shared_root(gram, self.broadcast.penalized_gram, self.alpha)
+        if shift_drowns(1.0, self.alpha):
+            return spectral_root(gram, self.alpha)
+        return shared_root(gram, np.eye(len(gram)), self.alpha)
+
+    def _corrected(self, corrections, design):
+        """Models G + correction, from corrections (K, d, p), which are overwritten."""
+        coefs = shift_origin(corrections, self.broadcast.mean)
+        coefs += self.base
+        return PersonalModels.from_part(self.base, design, DenseModels(coefs))
 
 
 class FedHiPClassifier(ClosedFormClassifier):
@@ -158,7 +213,7 @@ class FedHiPClassifier(ClosedFormClassifier):
     solver : {"auto", "residual", "direct"}, default="auto"
         Which of two exact forms to solve: "residual" takes an (n_k, n_k) system, "direct" an
         (m, m) one; "auto" counts flops, client by client. A singular federation, or an alpha
-        beyond 1e8, is solved in the residual form whatever is asked.
+        beyond 1e9, is solved in whitened coordinates whatever is asked.
     retain_statistics : bool, default=False
         Whether ``fit`` keeps what ``partial_fit`` and ``forget_clients`` need later: at most
         min(n_k, m) x (m + d) numbers a client, m counting the intercept's column.
@@ -244,7 +299,7 @@ class FedHiPClassifier(ClosedFormClassifier):
 
     def _method(self):
         return FedHiP(
-            fit_intercept=self.fit_intercept,
+            **self._shared_parameters(),
             alpha=float(self.alpha),
             beta=float(self.beta),
             solver=self.solver,

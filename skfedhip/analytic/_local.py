@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from numbers import Real
 from operator import add
 
@@ -12,10 +13,13 @@ from ..core import (
     DenseModels,
     FactoredModels,
     PersonalModels,
+    best_temperature,
+    complement,
     factors_are_smaller,
+    fitted_values,
     kernel_weights,
     minimum_norm_ridge,
-    primal_ridge,
+    primal_coefs,
     ridge_is_safe,
     weighted_sums,
 )
@@ -27,47 +31,97 @@ from ._method import ClosedFormMethod, GlobalModel
 
 @dataclass(frozen=True)
 class ModelSum(ClientUpdate):
-    """Sum of clients' coefficients (d, p), each times the sum of its weights, and that sum."""
+    """Sum of clients' coefficients (d, p), each times the sum of its weights, and that sum.
+
+    Beside them, the log-losses of rows left out, where the temperature is asked for.
+    """
 
     coef: np.ndarray
     weight: np.ndarray
+    losses: np.ndarray
 
     def __add__(self, other):
-        return ModelSum(self.coef + other.coef, self.weight + other.weight)
+        return ModelSum(
+            self.coef + other.coef, self.weight + other.weight, self.losses + other.losses
+        )
 
 
-def local_models(design, beta):
-    """Each client's own ridge on a DesignBlock without an intercept, as PersonalModels.
+@dataclass(frozen=True)
+class CalibratedModel(GlobalModel):
+    """The mean model, and the temperature."""
+
+    temperature: np.ndarray | None
+
+
+def local_models(design, beta, losses):
+    """Each client's own ridge on a DesignBlock without an intercept.
 
     The dual for clients with fewer rows than columns, the primal for the others, and singular
     values where β is too small for either.
+
+    Parameters
+    ----------
+    design : DesignBlock
+    beta : float
+    losses : callable or None
+        From a DesignBlock of some of the clients, the residuals of its rows (n, d) and their
+        complements of leverages (n,) to losses that add up.
+
+    Returns
+    -------
+    PersonalModels and the sum of losses
     """
     d, p = design.targets.shape[1], design.rows.shape[1]
     base = np.zeros((d, p))
 
-    def factored(own):
-        rows, targets = np.ascontiguousarray(own.rows), own.dense_targets()
-        weights = kernel_weights(rows, targets, own.offsets, shift=beta, scale=1.0)
-        part = FactoredModels(base, rows, weights, own.offsets)
-        return PersonalModels.from_part(base, own, part)
+    def solved(own, part, residuals, left):
+        lost = 0.0 if losses is None else losses(own, residuals, left)
+        return PersonalModels.from_part(base, own, part), lost
 
     def dual(own):
-        weights = kernel_weights(own.rows, own.dense_targets(), own.offsets, shift=beta, scale=1.0)
-        return dense(own, weighted_sums(own.rows, weights, own.offsets))
+        left = residuals = None
+        if losses:
+            left, residuals = np.empty(own.n_rows), np.empty((own.n_rows, d))
+        weights = kernel_weights(
+            own.rows,
+            own.dense_targets(),
+            own.offsets,
+            shift=beta,
+            scale=1.0,
+            left=left,
+            residuals=residuals,
+        )
+        return weights, residuals, left
 
-    def primal(own):
-        return dense(own, primal_ridge(own.rows, own.dense_targets(), own.offsets, beta))
+    def factored(own):
+        weights, residuals, left = dual(own)
+        rows = np.ascontiguousarray(own.rows)
+        return solved(own, FactoredModels(base, rows, weights, own.offsets), residuals, left)
 
-    def spectral(own):
-        return dense(own, minimum_norm_ridge(own.rows, own.dense_targets(), own.offsets, beta))
+    def few(own):
+        weights, residuals, left = dual(own)
+        coefs = weighted_sums(own.rows, weights, own.offsets)
+        return solved(own, DenseModels(coefs), residuals, left)
 
-    def dense(own, coefs):
-        return PersonalModels.from_part(base, own, DenseModels(coefs))
+    def other(solve, **how):
+        def solver(own):
+            leverage = np.empty(own.n_rows) if losses else None
+            coefs = solve(own.rows, own.dense_targets(), own.offsets, leverage=leverage, **how)
+            residuals = own.dense_targets() - fitted_values(own.rows, coefs, own.offsets)
+            left = complement(leverage) if losses else None
+            return solved(own, DenseModels(coefs), residuals, left)
+
+        return solver
 
     safe = ridge_is_safe(design.rows, design.offsets, beta)
     small = safe & factors_are_smaller(design.counts, d, p)
-    few = safe & ~small & (design.counts <= p)
-    forms = ((small, factored), (few, dual), (safe & ~small & ~few, primal), (~safe, spectral))
+    dense = safe & ~small
+    forms = (
+        (small, factored),
+        (dense & (design.counts <= p), few),
+        (dense & (design.counts > p), other(primal_coefs, shared=beta * np.eye(p))),
+        (~safe, other(minimum_norm_ridge, beta=beta)),
+    )
     with single_blas_thread():
         return PersonalModels.by_form(design, forms)
 
@@ -96,29 +150,43 @@ class LocalRidge(ClosedFormMethod):
 
     beta: float = 1.0
 
+    n_rounds = 1
+
     def client_update(self, block, broadcast, state):
         """The models, summed by weight; the clients keep them."""
-        design = self.whole_design(block)
-        if self.fit_intercept:
-            models = self._with_intercept(design)
-        else:
-            models = local_models(design, self.beta)
-        weights = design.class_weights.sum(axis=1)
+        models, losses = self.solve(block, broadcast)
+        weights = block.class_weights.sum(axis=1)
         total = sum(w * models.coef(k) for k, w in enumerate(weights))
-        return ModelSum(total, np.asarray(weights.sum())), models
+        return ModelSum(total, weights.sum(), np.asarray(losses)), models
 
     def aggregate(self, updates, broadcast, server_state):
         """The mean of the local models, each counted by the sum of its weights."""
         total = reduce(add, updates)
-        return GlobalModel(total.coef / total.weight), total
+        temperature = np.asarray(best_temperature(total.losses)) if self.calibrate else None
+        return CalibratedModel(total.coef / total.weight, temperature), total
 
     def personalize(self, block, broadcast, state):
-        """The models that the clients have already."""
-        if state is None:
-            _, state = self.client_update(block, broadcast, None)
-        return replace(state, base=broadcast.coef)
+        """The models that the clients have already; the mean is for all others."""
+        models = super().personalize(block, broadcast, state)
+        return replace(models, base=broadcast.coef)
 
-    def _with_intercept(self, design):
+    def solve_block(self, block, broadcast):
+        """Personal models of the block's clients, and the losses of their rows left out."""
+        designs = list(islice(self.designs(block, self.design), 2))
+        if len(designs) > 1:
+            return self._solve_large(block)
+        if self.fit_intercept:
+            return self._solve_with_intercept(designs[0])
+        return local_models(designs[0], self.beta, self.losses if self.calibrate else None)
+
+    def _solve_large(self, block):
+        """One client whose rows do not fit at once: it is a federation of its own."""
+        sums, _ = super().aggregate([self.statistics_update(block)], None, None)
+        models, losses = self.solve_globally(block, sums)
+        part = DenseModels(models.coef(0)[None])
+        return PersonalModels.from_part(models.base, block, part), losses
+
+    def _solve_with_intercept(self, design):
         """Center each client's rows and targets by its own means, and put the means back."""
         root, offsets = design.rows[:, :1], design.offsets
         weight = design.class_weights.sum(axis=1)
@@ -130,14 +198,21 @@ class LocalRidge(ClosedFormMethod):
             rows=design.rows[:, 1:] - root * means[client],
             targets=design.dense_targets() - root * shares[client],
         )
-        models = local_models(centered, self.beta)
+
+        def losses(own, residuals, left):
+            # The intercept's own share of the leverage is w over the client's sum of weights.
+            own_weight = np.repeat(own.class_weights.sum(axis=1), own.counts)
+            left = complement(1 - (left - own.root**2 / own_weight))
+            return self.losses(own, residuals, left)
+
+        models, lost = local_models(centered, self.beta, losses if self.calibrate else None)
         parts = []
         for i, part in enumerate(models.parts):
             own = np.flatnonzero(models.part == i)
             own = own[np.argsort(models.slot[own])]
             parts.append(with_means(part, means[own], shares[own]))
         base = np.zeros((design.targets.shape[1], design.rows.shape[1]))
-        return replace(models, base=base, parts=tuple(parts))
+        return replace(models, base=base, parts=tuple(parts)), lost
 
 
 class LocalRidgeClassifier(ClosedFormClassifier):
@@ -232,4 +307,4 @@ class LocalRidgeClassifier(ClosedFormClassifier):
         self.n_jobs = n_jobs
 
     def _method(self):
-        return LocalRidge(fit_intercept=self.fit_intercept, beta=float(self.beta))
+        return LocalRidge(**self._shared_parameters(), beta=float(self.beta))

@@ -1,12 +1,26 @@
 """What all closed-form methods share: their messages, and how a block becomes least squares."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
 
-from ..core import DesignBlock, RidgeStatistics, ridge_root, rows_per_block
+from ..core import (
+    ClientBlock,
+    DesignBlock,
+    PersonalModels,
+    RidgeStatistics,
+    best_temperature,
+    classes_left,
+    complement,
+    left_out,
+    ridge_root,
+    rows_per_block,
+    scores_from_errors,
+    shift_origin,
+    temperature_losses,
+)
 from ..protocol import Broadcast, ClientUpdate, Empty
 from ..utils._threads import single_blas_thread
 
@@ -77,40 +91,140 @@ class GlobalModel(Broadcast):
 
 
 @dataclass(frozen=True)
-class ClosedFormMethod:
-    """One round: statistics up, their sum down. A subclass says what clients make of the sum.
+class LossUpdate(ClientUpdate):
+    """Log-losses of rows that were left out, summed, at each temperature."""
 
-    A block is a ClientBlock, or the DesignBlock that a client kept of its rows.
+    losses: np.ndarray
+
+    def __add__(self, other):
+        return LossUpdate(self.losses + other.losses)
+
+
+@dataclass(frozen=True)
+class Temperature(Broadcast):
+    """What scores are divided by before the softmax."""
+
+    temperature: np.ndarray
+
+
+@dataclass(frozen=True)
+class ClosedFormMethod:
+    """Statistics up, their sum down; then losses up, and the softmax's temperature down.
+
+    A block is a ClientBlock, or the DesignBlock that a client kept of its rows; leaving rows out
+    takes rows, so a method that runs on the latter does not calibrate.
+
+    Attributes
+    ----------
+    fit_intercept : bool
+    local_classes_only : bool
+    calibrate : bool
+        Whether to spend the second round on the temperature.
     """
 
     fit_intercept: bool = False
-    n_rounds = 1
+    local_classes_only: bool = False
+    calibrate: bool = True
+
+    @property
+    def n_rounds(self):
+        """Two, or one without calibration."""
+        return 1 + self.calibrate
 
     def initialize(self, schema):
         """Nothing to say: the first message of a closed form goes up."""
         return Empty()
 
     def client_update(self, block, broadcast, state):
+        """Statistics of the block's rows; in the second round losses, and models to keep."""
+        if isinstance(broadcast, Empty):
+            return self.statistics_update(block), state
+        models, losses = self.solve(block, broadcast)
+        return LossUpdate(losses), models
+
+    def statistics_update(self, block):
         """Statistics of the block's rows."""
         parts = (
             RidgeStatistics.from_design(design, fit_intercept=self.fit_intercept)
             for design in self.designs(block, self.shared_design)
         )
-        return RidgeUpdate(reduce(add, parts)), state
+        return RidgeUpdate(reduce(add, parts))
 
     def aggregate(self, updates, broadcast, server_state):
-        """The sum of all statistics, factored for whoever reads it in this process."""
-        total = reduce(add, updates, server_state) if server_state else reduce(add, updates)
+        """The sum of all statistics; in the second round the best temperature."""
+        total = reduce(add, updates)
+        if isinstance(total, LossUpdate):
+            return Temperature(np.asarray(best_temperature(total.losses))), server_state
+        sums = RidgeSum(total.statistics, np.asarray(self.global_penalty, dtype=float))
         with single_blas_thread():  # scipy's BLAS would wait for numpy's idle threads
-            return self.broadcast_sum(total.statistics), total
+            sums.coef  # noqa: B018 - solved here, before jobs would each solve it
+        return sums, total
 
-    def broadcast_sum(self, statistics):
-        """The message down that is made of the federation's statistics."""
+    def personalize(self, block, broadcast, state):
+        """Personal models of the block's clients, solved now unless an earlier round has."""
+        return self.solve(block, broadcast)[0] if state is None else state
+
+    @property
+    def global_penalty(self):
+        """Penalty of the global ridge."""
+        return self.beta
+
+    def solve(self, block, broadcast):
+        """Personal models of a block's clients, and the losses of their rows left out."""
+        parts = [block]
+        if isinstance(block, ClientBlock) and len(block.client_ids) > 1:
+            parts = block.cut(self.max_rows(block))
+        solved = [self.solve_block(part, broadcast) for part in parts]
+        models = PersonalModels.merge([models for models, _ in solved])
+        return models, sum(losses for _, losses in solved)
+
+    def solve_block(self, block, broadcast):
+        """:meth:`solve` for one client, or several whose rows can be held at once."""
         raise NotImplementedError
+
+    def solve_globally(self, block, broadcast):
+        """The global model for every client."""
+        base = shift_origin(broadcast.coef.copy(), broadcast.mean)
+        losses = 0.0
+        if self.calibrate:
+            for design in self.designs(block, self.shared_design):
+                centered = design.centered(broadcast.mean)
+                leverage = broadcast.root.leverage(centered.rows)
+                left = complement(leverage)
+                losses += self.losses(design, centered.residuals(broadcast.coef), left)
+        return PersonalModels.shared(base, block), losses
+
+    def losses(self, design, residuals, left):
+        """Losses (26,) of a DesignBlock's rows left out; 0.0 without calibration.
+
+        Parameters
+        ----------
+        design : DesignBlock
+        residuals : ndarray of shape (n, d)
+            Weighted residuals of the personal models; overwritten.
+        left : ndarray of shape (n,)
+            1 - leverage of whole rows, of which ``design.drop`` is left out.
+        """
+        return self.losses_of_errors(design, left_out(residuals, left, design.drop))
+
+    def losses_of_errors(self, design, errors):
+        """Losses (26,) from the weighted errors (n, d) of rows left out."""
+        scores = scores_from_errors(errors / design.root[:, None], design.one_hot)
+        if self.local_classes_only:
+            scores[~classes_left(design)] = -np.inf
+        return temperature_losses(scores, design.codes, design.sample_weight)
+
+    def row_array(self, design):
+        """An array for a number a row of a DesignBlock, or None where none is asked for."""
+        return np.empty(len(design.rows)) if self.calibrate else None
 
     def design_width(self, n_features):
         """Columns of a design row made of ``n_features`` features."""
         return n_features + self.fit_intercept
+
+    def to_json(self):
+        """The fields, as keywords that :func:`dataclasses.replace` takes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def design_key(self):
@@ -131,8 +245,11 @@ class ClosedFormMethod:
         """The block as DesignBlocks of a bounded number of rows; a client may span several."""
         if isinstance(block, DesignBlock):
             return iter((design(block),))
-        max_rows = rows_per_block(self.design_width(block.X.shape[1]))
-        return (design(piece) for piece in block.pieces(max_rows))
+        return (design(piece) for piece in block.pieces(self.max_rows(block)))
+
+    def max_rows(self, block):
+        """Rows of a ClientBlock that are held at once."""
+        return rows_per_block(self.design_width(block.X.shape[1]))
 
     def whole_design(self, block):
         """The block as one DesignBlock; a client too large for that is compressed on the way."""

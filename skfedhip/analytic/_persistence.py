@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,20 +42,24 @@ class PersistenceMixin:
             "format": _FORMAT,
             "estimator": type(self).__name__,
             "params": self._params_to_json(),
+            "method": self._fitted_method.to_json(),
             "classes": _labels_to_json(self.classes_),
             "clients": _labels_to_json(self.clients_),
             "dtype": self._dtype.str,
             "n_features": self._n_features,
             "n_features_in": self.n_features_in_,
             "feature_names_in": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            "temperature": self.temperature_,
             "bytes": [self.bytes_up_, self.bytes_down_],
             "seed": getattr(self, "_seed", None),
             "guests": None,
         }
+        tuned, header["tuned"] = self._tuning_to_arrays()
+        tensors |= _prefixed("tuned", tuned)
         if self._retained is not None:
             tensors |= _prefixed("retained", self._retained_to_arrays())
             header["guests"] = [c in self._retained.guests for c in self.clients_.tolist()]
-        tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
         _write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
 
     @classmethod
@@ -90,10 +95,12 @@ class PersistenceMixin:
         estimator.n_features_in_ = header["n_features_in"]
         if header["feature_names_in"]:
             estimator.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
+        estimator.temperature_ = header["temperature"]
         estimator.bytes_up_, estimator.bytes_down_ = header["bytes"]
         if header["seed"] is not None:
             estimator._seed = header["seed"]
-        estimator._fitted_method = estimator._method()
+        estimator._tuning_from_arrays(_only("tuned", tensors), header["tuned"])
+        estimator._fitted_method = replace(estimator._method(), **header["method"])
         estimator._broadcast = broadcast_from_arrays(_only("broadcast", tensors))
         estimator._models = _models_from_arrays(_only("models", tensors), estimator.clients_)
         estimator._retained = None
@@ -103,8 +110,18 @@ class PersistenceMixin:
             )
         return estimator
 
+    def _tuning_to_arrays(self):
+        """What a search found, as arrays and as JSON."""
+        return {}, {}
+
+    def _tuning_from_arrays(self, arrays, values):
+        """Take back what :meth:`_tuning_to_arrays` gave."""
+
     def _params_to_json(self):
-        params = self.get_params(deep=False)
+        params = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in self.get_params(deep=False).items()
+        }
         if isinstance(params["class_weight"], dict):
             params["class_weight"] = [*map(list, params["class_weight"].items())]
         return params

@@ -6,7 +6,7 @@ import sys
 from ..datasets import partition_dirichlet
 from . import _data
 from ._arguments import concentration, method_names, n_jobs, output_file, whole_number
-from ._run import METHODS, compare
+from ._run import METHODS, evaluate
 from ._table import render, write_json
 
 _PROG = "python -m skfedhip.benchmark"
@@ -162,7 +162,9 @@ def _run_dataset(args):
     """Load, deal, compare, print."""
     X, y, groups = _federation(args)
     estimators = {name: METHODS[name].make(args.seed, args.jobs) for name in args.methods}
-    results = compare(estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True)
+    results = evaluate(
+        estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
+    )
     configuration = {
         "dataset": args.title,
         "clients": args.clients,

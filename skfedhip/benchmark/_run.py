@@ -76,7 +76,7 @@ class Result:
         }
 
 
-def compare(estimators, X, y, groups, *, test_size=0.25, seed=0, progress=False):
+def evaluate(estimators, X, y, groups, *, test_size=0.25, seed=0, progress=False):
     """Fit every estimator on the same rows of each client and score it on the others.
 
     Parameters

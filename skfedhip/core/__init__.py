@@ -1,6 +1,23 @@
 """The numerical core: functions of arrays, numpy and scipy only."""
 
 from ._blocks import ClientBlock, DesignBlock, compress, group_rows, rows_per_block
+from ._calibration import TEMPERATURES, best_temperature, temperature_losses
+from ._grid import (
+    anapfl_held_out,
+    anapfl_leave_one_out,
+    fedhip_held_out,
+    fedhip_leave_one_out,
+)
+from ._leave_one_out import (
+    Rotation,
+    classes_left,
+    complement,
+    held_out_errors,
+    kernel_spectrum,
+    leave_one_out_errors,
+    left_out,
+    scores_from_errors,
+)
 from ._models import (
     DenseModels,
     FactoredModels,
@@ -12,23 +29,28 @@ from ._models import (
 )
 from ._moments import Moments
 from ._random_features import ACTIVATIONS, gaussian_projection, random_features
+from ._refinement import Smoother, dual_refinement, refinement_errors
 from ._retained import RetainedClients
 from ._ridge import (
     RidgeRoot,
+    fitted_values,
     kernel_weights,
     minimum_norm_ridge,
+    minimum_norm_root,
     prefers_residual,
     primal_coefs,
-    primal_ridge,
     ridge_is_safe,
     ridge_root,
-    solve_shared,
+    shared_root,
+    shift_drowns,
+    spectral_root,
     weighted_sums,
 )
 from ._statistics import RidgeStatistics
 
 __all__ = [
     "ACTIVATIONS",
+    "TEMPERATURES",
     "ClientBlock",
     "DenseModels",
     "DesignBlock",
@@ -38,22 +60,42 @@ __all__ = [
     "RetainedClients",
     "RidgeRoot",
     "RidgeStatistics",
+    "Rotation",
+    "Smoother",
     "affine",
+    "anapfl_held_out",
+    "anapfl_leave_one_out",
+    "best_temperature",
+    "classes_left",
+    "complement",
     "compress",
+    "dual_refinement",
     "factors_are_smaller",
+    "fedhip_held_out",
+    "fedhip_leave_one_out",
+    "fitted_values",
     "gaussian_projection",
     "group_rows",
+    "held_out_errors",
+    "kernel_spectrum",
     "kernel_weights",
+    "leave_one_out_errors",
+    "left_out",
     "map_client_rows",
     "minimum_norm_ridge",
+    "minimum_norm_root",
     "prefers_residual",
     "primal_coefs",
-    "primal_ridge",
     "random_features",
+    "refinement_errors",
     "ridge_is_safe",
     "ridge_root",
     "rows_per_block",
+    "scores_from_errors",
+    "shared_root",
+    "shift_drowns",
     "shift_origin",
-    "solve_shared",
+    "spectral_root",
+    "temperature_losses",
     "weighted_sums",
 ]

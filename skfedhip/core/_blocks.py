@@ -40,6 +40,10 @@ class ClientBlock:
         Client k owns the block rows ``offsets[k]:offsets[k + 1]``.
     n_classes : int
         d, the size of the global class set.
+    class_factor : ndarray of shape (d,), default=None
+        What the weights of each class are multiplied by in fitting.
+    whole : ndarray of shape (K, d), default=None
+        Class weights of all rows of the clients, where the block is a piece of them.
     """
 
     X: np.ndarray
@@ -49,9 +53,13 @@ class ClientBlock:
     client_ids: np.ndarray
     offsets: np.ndarray
     n_classes: int
+    class_factor: np.ndarray | None = None
+    whole: np.ndarray | None = None
 
     @classmethod
-    def from_arrays(cls, X, y, client_codes, client_ids, n_classes, sample_weight=None):
+    def from_arrays(
+        cls, X, y, client_codes, client_ids, n_classes, sample_weight=None, class_factor=None
+    ):
         """Order rows by client with one stable sort.
 
         Parameters
@@ -65,12 +73,13 @@ class ClientBlock:
         n_classes : int
         sample_weight : ndarray of shape (N,), default=None
             Rows of weight 0 are left out, and so are clients that have no other rows.
+        class_factor : ndarray of shape (d,), default=None
+            Likewise for classes of factor 0.
         """
-        if sample_weight is not None:
-            kept = np.flatnonzero(sample_weight)
-            order = kept[np.argsort(client_codes[kept], kind="stable")]
-        else:
-            order = np.argsort(client_codes, kind="stable")
+        kept = np.arange(len(X)) if sample_weight is None else np.flatnonzero(sample_weight)
+        if class_factor is not None:
+            kept = kept[class_factor[y[kept]] > 0]
+        order = kept[np.argsort(client_codes[kept], kind="stable")]
         counts = np.bincount(client_codes[order], minlength=len(client_ids))
         present = counts > 0
         in_order = len(order) == len(X) and bool(np.all(order[1:] > order[:-1]))
@@ -82,6 +91,7 @@ class ClientBlock:
             client_ids=client_ids[present],
             offsets=np.concatenate([[0], np.cumsum(counts[present])]),
             n_classes=n_classes,
+            class_factor=class_factor,
         )
 
     @property
@@ -98,12 +108,31 @@ class ClientBlock:
         return self.X[self.rows]
 
     @property
+    def weights(self):
+        """What each row weighs in fitting, shape (n,), or None for all ones."""
+        if self.class_factor is None:
+            return self.sample_weight
+        factor = self.class_factor[self.y]
+        return factor if self.sample_weight is None else factor * self.sample_weight
+
+    @property
     def class_weights(self):
         """Sum of weights per client and class, shape (K, d)."""
         n_clients, d = len(self.client_ids), self.n_classes
         cell = np.repeat(np.arange(n_clients), self.counts) * d + self.y
-        weights = np.bincount(cell, self.sample_weight, n_clients * d)
+        weights = np.bincount(cell, self.weights, n_clients * d)
         return weights.astype(float).reshape(n_clients, d)
+
+    @property
+    def sample_weight_sums(self):
+        """Sum of weights per client before class factors, shape (K,)."""
+        if self.sample_weight is None:
+            return self.counts.astype(float)
+        return np.bincount(
+            np.repeat(np.arange(len(self.client_ids)), self.counts),
+            self.sample_weight,
+            len(self.client_ids),
+        )
 
     def cut(self, max_rows):
         """Cut into blocks of whole clients, ``max_rows`` rows or one client at most."""
@@ -115,7 +144,34 @@ class ClientBlock:
         if self.n_rows <= max_rows:
             return [self]
         starts = range(0, self.n_rows, max_rows)
-        return [self._rows(start, min(start + max_rows, self.n_rows)) for start in starts]
+        pieces = (self._rows(start, min(start + max_rows, self.n_rows)) for start in starts)
+        whole = self.class_weights
+        return [replace(piece, whole=whole) for piece in pieces]
+
+    @property
+    def row_index(self):
+        """The block's rows as positions in X, shape (n,)."""
+        if isinstance(self.rows, slice):
+            return np.arange(self.rows.start, self.rows.stop)
+        return self.rows
+
+    def clients(self, index):
+        """The block of the clients at ``index`` (increasing positions)."""
+        if len(index) == len(self.client_ids):
+            return self
+        counts = self.counts[index]
+        block = self._chosen(ragged_arange(self.offsets[:-1][index], counts))
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return replace(block, client_ids=self.client_ids[index], offsets=offsets)
+
+    def select(self, mask):
+        """The rows of the block where ``mask`` (n,) is true; clients may be left without any."""
+        offsets = np.concatenate([[0], np.cumsum(mask)])[self.offsets]
+        return replace(self._chosen(np.flatnonzero(mask)), offsets=offsets)
+
+    def _chosen(self, chosen):
+        weight = None if self.sample_weight is None else self.sample_weight[chosen]
+        return replace(self, rows=self.row_index[chosen], y=self.y[chosen], sample_weight=weight)
 
     def _clients(self, first, last):
         block = self._rows(self.offsets[first], self.offsets[last])
@@ -142,7 +198,7 @@ class ClientBlock:
         if feature_map is not None:
             features = feature_map(features)
         n, width = features.shape
-        root = None if self.sample_weight is None else np.sqrt(self.sample_weight)
+        root = None if self.weights is None else np.sqrt(self.weights)
         rows = np.empty((n, width + fit_intercept))
         rows[:, int(fit_intercept) :] = features
         if fit_intercept:
@@ -151,7 +207,18 @@ class ClientBlock:
             rows *= root[:, None]
         values = np.ones(n) if root is None else root
         targets = sparse.csr_array((values, self.y, np.arange(n + 1)), shape=(n, self.n_classes))
-        return DesignBlock(rows, targets, self.class_weights, self.client_ids, self.offsets)
+        return DesignBlock(
+            rows,
+            targets,
+            self.class_weights,
+            self.client_ids,
+            self.offsets,
+            codes=self.y,
+            root=values,
+            drop=_dropped(self.sample_weight),
+            sample_weight=self.sample_weight,
+            whole=self.whole,
+        )
 
 
 @dataclass(frozen=True)
@@ -171,6 +238,12 @@ class DesignBlock:
         Sum of weights per client and class.
     client_ids : ndarray of shape (K,)
     offsets : ndarray of shape (K + 1,)
+    whole : ndarray of shape (K, d), default=None
+        Class weights of all rows of the clients, where the block is a piece of them.
+    codes, root, drop, sample_weight : ndarray of shape (n,) or None
+        Of rows that are rows still, not the root of a Gram matrix: class codes, √w, how much of
+        the row leaving it out takes away (min(w, 1) / w before class factors), and weights before
+        class factors. The last two are None where all weights are 1.
     """
 
     rows: np.ndarray
@@ -178,6 +251,11 @@ class DesignBlock:
     class_weights: np.ndarray
     client_ids: np.ndarray
     offsets: np.ndarray
+    codes: np.ndarray | None = None
+    root: np.ndarray | None = None
+    drop: np.ndarray | None = None
+    sample_weight: np.ndarray | None = None
+    whole: np.ndarray | None = None
 
     @property
     def n_rows(self):
@@ -187,6 +265,11 @@ class DesignBlock:
     def counts(self):
         """Rows of each client, shape (K,)."""
         return np.diff(self.offsets)
+
+    @property
+    def one_hot(self):
+        """Labels of rows that are rows still, one-hot, shape (n, d)."""
+        return (self.codes[:, None] == np.arange(self.targets.shape[1])).astype(float)
 
     def dense_targets(self):
         """Targets as an ndarray of shape (n, d)."""
@@ -211,12 +294,14 @@ class DesignBlock:
         counts = self.counts[index]
         chosen = ragged_arange(self.offsets[:-1][index], counts)
         offsets = np.concatenate([[0], np.cumsum(counts)])
+        labels = {name: getattr(self, name) for name in _ROW_LABELS}
         return DesignBlock(
             self.rows[chosen],
             self.targets[chosen],
             self.class_weights[index],
             self.client_ids[index],
             offsets,
+            **{name: None if each is None else each[chosen] for name, each in labels.items()},
         )
 
     def stacked(self, other):
@@ -227,6 +312,7 @@ class DesignBlock:
             targets=np.concatenate([self.dense_targets(), other.dense_targets()]),
             class_weights=self.class_weights + other.class_weights,
             offsets=np.array([0, self.n_rows + other.n_rows]),
+            **dict.fromkeys(_ROW_LABELS),
         )
 
     def compressed(self):
@@ -243,6 +329,7 @@ class DesignBlock:
             rows=np.concatenate([rows for rows, _ in parts]),
             targets=np.concatenate([own for _, own in parts]),
             offsets=np.cumsum([0, *(len(rows) for rows, _ in parts)]),
+            **dict.fromkeys(_ROW_LABELS),
         )
 
     @classmethod
@@ -259,6 +346,13 @@ class DesignBlock:
             concatenate_ids(block.client_ids for block in blocks),
             np.concatenate([[0], np.cumsum(counts)]),
         )
+
+
+_ROW_LABELS = ("codes", "root", "drop", "sample_weight")
+
+
+def _dropped(sample_weight):
+    return None if sample_weight is None else np.minimum(sample_weight, 1.0) / sample_weight
 
 
 def compress(rows, targets):

@@ -3,17 +3,19 @@
 With A = QΛQᵀ, every β only rescales the rotated rows Z_k = F_k Q: the kernel of client k is
 H_k(β) = Z_k (Λ + βI)⁻¹ Z_kᵀ. With its eigenvectors U and eigenvalues D, every α is a few products:
 
-    residuals  Y_k - F_k P_k = R - U [αD / (1 + αD)] Uᵀ R,        R = Y_k - F_k G(β),
-    leverage   h = (1 + α) diag(U [D / (1 + αD)] Uᵀ),
+    residuals   Y_k - F_k P_k = R - U [αD / (1 + αD)] Uᵀ R,        R = Y_k - F_k G(β),
+    leverage    h = (1 + α) diag(U [D / (1 + αD)] Uᵀ),
+    complement  1 - h = diag(U [(1 - D) / (1 + αD)] Uᵀ), which keeps its digits where h nears 1,
 
 and a row that is left out, once globally and α times locally, is missed by residual / (1 - h).
+Arrays may be stacks of clients: a leading axis in front of the shapes given.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-_CERTAIN = 1e-10  # 1 - leverage below which a row alone decides its own fit
+_CERTAIN = 1e-10  # 1 - leverage below which, by subtraction, it is rounding
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Rotation:
     cross : ndarray of shape (d, r)
         Class sums, rotated.
     lead : int
-        1 with an intercept, which no β touches.
+        1 with an intercept, which no penalty touches.
     """
 
     vectors: np.ndarray
@@ -53,15 +55,15 @@ class Rotation:
         cross = np.column_stack([statistics.class_weights, cross])
         return cls(bordered, values, cross, 1)
 
-    def gains(self, beta):
-        """1 / (Λ + β), shape (r,)."""
-        penalized = self.values + beta
-        penalized[: self.lead] -= beta
+    def gains(self, penalty):
+        """1 / (Λ + penalty), shape (r,)."""
+        penalized = self.values + penalty
+        penalized[: self.lead] -= penalty
         return 1 / penalized
 
-    def coef(self, beta):
-        """Rotated global model G(β), shape (d, r)."""
-        return self.cross * self.gains(beta)
+    def coef(self, penalty):
+        """Rotated global model, shape (d, r)."""
+        return self.cross * self.gains(penalty)
 
 
 def kernel_spectrum(rows):
@@ -71,82 +73,121 @@ def kernel_spectrum(rows):
     ----------
     rows : ndarray of shape (n, r)
     """
-    n, r = rows.shape
+    n, r = rows.shape[-2:]
     if n <= r:
-        values, vectors = np.linalg.eigh(rows @ rows.T)
+        values, vectors = np.linalg.eigh(rows @ rows.swapaxes(-1, -2))
         return vectors, np.maximum(values, 0.0)
-    values, vectors = np.linalg.eigh(rows.T @ rows)
-    kept = values > r * np.finfo(float).eps * max(values[-1], 0.0)
-    return (rows @ vectors[:, kept]) / np.sqrt(values[kept]), values[kept]
+    values, vectors = np.linalg.eigh(rows.swapaxes(-1, -2) @ rows)
+    floor = r * np.finfo(float).eps * values[..., -1:]
+    values = np.where(values > floor, values, 0.0)
+    scale = np.divide(1.0, np.sqrt(values), out=np.zeros_like(values), where=values > 0)
+    return (rows @ vectors) * scale[..., None, :], values
 
 
-def leave_one_out_errors(spectrum, residuals, alphas, drop):
+def leave_one_out_errors(spectrum, projected, residuals, alphas, drop=None):
     """How far each row is missed by the model that never saw it, for every α.
 
     Parameters
     ----------
     spectrum : tuple of ndarray
-        U (n, q) and D (q,) of the client's kernel.
+        U (n, q), of these rows, and D (q,) of the client's kernel.
+    projected : ndarray of shape (q, d)
+        Uᵀ R of all rows of the client.
     residuals : ndarray of shape (n, d)
         R, weighted targets less the global model's.
     alphas : ndarray of shape (a,)
-    drop : ndarray of shape (n,) or float
-        min(w, 1) / w of each row: how much of a row is left out.
+    drop : ndarray of shape (n,), default=None
+        How much of each row is left out; all of it by default.
 
     Returns
     -------
     ndarray of shape (a, n, d)
-        Weighted residuals; a row that alone decides its own fit is missed by its whole target,
-        which the caller restores: it is NaN here.
     """
     vectors, values = spectrum
-    shrink = 1 / (1 + np.outer(alphas, values))  # (a, q)
-    correction = (alphas[:, None] * values * shrink)[:, :, None] * (vectors.T @ residuals)
-    missed = residuals - vectors @ correction
-    leverage = ((1 + alphas)[:, None] * values * shrink) @ (vectors * vectors).T  # (a, n)
-    left = 1 - drop * leverage
-    missed /= np.where(left > _CERTAIN, left, np.nan)[:, :, None]
-    return missed
+    squares = vectors * vectors
+    outside = 0.0
+    if values.shape[-1] != residuals.shape[-2] or vectors.shape[-2] != vectors.shape[-1]:
+        outside = np.maximum(1 - squares.sum(axis=-1), 0.0)[..., None, :]  # U is thin
+    values, alphas = values[..., None, :], alphas[:, None]
+    shrink = 1 / (1 + alphas * values)  # (a, q)
+    correction = (alphas * values * shrink)[..., None] * projected[..., None, :, :]
+    missed = residuals[..., None, :, :] - vectors[..., None, :, :] @ correction
+    left = (np.maximum(1 - values, 0.0) * shrink) @ squares.swapaxes(-1, -2) + outside  # (a, n)
+    return left_out(missed, left, None if drop is None else drop[..., None, :])
 
 
-def held_out_errors(spectrum, kernel, residuals, held_out_residuals, alphas):
-    """How far rows that took no part are missed, for every α.
+def left_out(residuals, left, drop=None):
+    """Residuals (..., n, d) of rows that are left out, in place.
+
+    Parameters
+    ----------
+    residuals : ndarray of shape (..., n, d)
+        With the rows in.
+    left : ndarray of shape (..., n)
+        1 - leverage. Where it is 0, a row alone decides its own fit and nothing is known of it
+        without itself: it is NaN here, and :func:`scores_from_errors` gives it scores of 0.
+    drop : ndarray of shape (..., n), default=None
+        How much of each row is left out; all of it by default.
+    """
+    if drop is not None:
+        left = (1 - drop) + drop * left
+    residuals /= np.where(left > 0, left, np.nan)[..., None]
+    return residuals
+
+
+def complement(leverage):
+    """1 - leverage, 0 where that is rounding."""
+    left = 1 - leverage
+    return np.where(left > _CERTAIN, left, 0.0)
+
+
+def held_out_errors(spectrum, projected, kernel, residuals, alphas):
+    """How far rows that took no part are missed, for every α: (a, n_out, d).
 
     Parameters
     ----------
     spectrum : tuple of ndarray
         U (n, q) and D (q,) of the kernel of the client's training rows.
+    projected : ndarray of shape (q, d)
+        Uᵀ R of the training rows.
     kernel : ndarray of shape (n_out, n)
         Kernel between held-out rows and training rows.
-    residuals : ndarray of shape (n, d)
-    held_out_residuals : ndarray of shape (n_out, d)
+    residuals : ndarray of shape (n_out, d)
+        R of the held-out rows.
     alphas : ndarray of shape (a,)
-
-    Returns
-    -------
-    ndarray of shape (a, n_out, d)
     """
     vectors, values = spectrum
     gain = alphas[:, None] / (1 + np.outer(alphas, values))
-    return held_out_residuals - (kernel @ vectors) @ (gain[:, :, None] * (vectors.T @ residuals))
+    return residuals - (kernel @ vectors) @ (gain[:, :, None] * projected)
 
 
-def scores_from_errors(errors, codes, root=None):
-    """Scores y - error, y one-hot: (a, n, d), made in place of the errors.
+def scores_from_errors(errors, targets):
+    """Scores y - error of rows, y one-hot, shape (..., n, d), in place of the errors.
 
     Parameters
     ----------
-    errors : ndarray of shape (a, n, d)
-        Weighted by ``root``, NaN where nothing is known of a row without itself: its score is 0.
-    codes : ndarray of shape (n,)
-        Classes of the rows.
-    root : ndarray of shape (n,), default=None
-        Roots of the weights.
+    errors : ndarray of shape (..., n, d)
+        In units of y; NaN where nothing is known of a row: its scores are 0.
+    targets : ndarray of shape (..., n, d)
+        One-hot labels.
     """
-    if root is not None:
-        errors /= root[:, None]
     unknown = np.isnan(errors)
-    scores = np.negative(errors, out=errors)
-    scores[:, np.arange(len(codes)), codes] += 1.0
+    scores = np.subtract(targets, errors, out=errors)
     scores[unknown] = 0.0
     return scores
+
+
+def classes_left(design):
+    """Which classes each row's client has without the row, bool of shape (n, d)."""
+    client = np.repeat(np.arange(len(design.client_ids)), design.counts)
+    whole = design.class_weights if design.whole is None else design.whole
+    left = whole[client]
+    taken = design.root**2 * (1.0 if design.drop is None else design.drop)
+    every = np.arange(len(client))
+    total = left[every, design.codes]
+    left[every, design.codes] -= taken
+    # What is left of a class whose only row goes is zero or rounding.
+    left[every, design.codes] *= left[every, design.codes] > 1e-12 * total
+    allowed = left > 0
+    # A client whose only row goes has no class left: all are as good.
+    return allowed | ~allowed.any(axis=1, keepdims=True)

@@ -134,12 +134,20 @@ class PersonalModels:
         design : DesignBlock
         forms : sequence of (mask, solve)
             Masks of shape (K,) that are true for each client once, and functions from the
-            DesignBlock of these clients to their PersonalModels.
+            DesignBlock of these clients to their PersonalModels and losses.
+
+        Returns
+        -------
+        models : PersonalModels
+            In the order of the block.
+        losses : ndarray or float
+            Sum of the losses.
         """
         chosen = [(np.flatnonzero(mask), solve) for mask, solve in forms]
-        models = [solve(design.clients(index)) for index, solve in chosen if len(index)]
+        solved = [solve(design.clients(index)) for index, solve in chosen if len(index)]
         order = np.concatenate([index for index, _ in chosen])
-        return cls.merge(models).take(np.argsort(order))
+        models = cls.merge([models for models, _ in solved]).take(np.argsort(order))
+        return models, sum(losses for _, losses in solved)
 
     def __len__(self):
         return len(self.client_ids)

@@ -50,6 +50,11 @@ class RidgeRoot:
             np.matmul(coef[:, start:], self.root[start:stop, start:].T, out=out[:, start:stop])
         return out
 
+    def leverage(self, rows):
+        """Diagonal of rows (A + penalty)⁻¹ rowsᵀ, shape (n,)."""
+        whitened = self.whiten(rows)
+        return np.einsum("ij,ij->i", whitened, whitened)
+
     def solve(self, cross):
         """``cross @ (A + penalty)⁻¹``, shape (d, p): ridge coefficients of class sums (d, p)."""
         return self.unwhiten(self.whiten(cross))
@@ -123,7 +128,12 @@ def prefers_residual(counts, width, n_classes):
     return n * n * (p + n / 3 + 2 * d) + p * p * d < (n + p / 3) * p * p + 2 * p * p * d
 
 
-def kernel_weights(rows, targets, offsets, *, shift, scale):
+def shift_drowns(shift, scale):
+    """Whether shift·I + scale·H, H ≤ I, needs its null directions left out by hand."""
+    return scale * SINGULAR > shift
+
+
+def kernel_weights(rows, targets, offsets, *, shift, scale, twice=0.0, left=None, residuals=None):
     """Dual ridge of every client: M_k = (shift·I + scale·H_k)⁻¹ scale·T_k with H_k = rows rowsᵀ.
 
     Parameters
@@ -134,6 +144,13 @@ def kernel_weights(rows, targets, offsets, *, shift, scale):
         Client k owns rows offsets[k]:offsets[k + 1].
     shift, scale : float
         (1, α) for FedHiP's correction in whitened coordinates, (β, 1) for a local ridge.
+    twice : float, default=0.0
+        How many times a row counts outside ``scale``: 1 for FedHiP, where it counts globally too.
+    left : ndarray of shape (n,), default=None
+        Filled with the complements of the leverages (twice + scale) H (shift + scale H)⁻¹, that is
+        the diagonals of (shift - twice·H_k) (shift·I + scale·H_k)⁻¹.
+    residuals : ndarray of shape (n, d), default=None
+        Filled, beside ``left``, with T_k - H_k M_k.
 
     Returns
     -------
@@ -141,19 +158,20 @@ def kernel_weights(rows, targets, offsets, *, shift, scale):
         The ridge coefficients of client k are M_kᵀ rows_k.
     """
     out = np.empty_like(targets)
-    # Where the shift drowns in rounding, null directions of H must be left out by hand.
-    solve = _solve_shifted if scale <= shift / SINGULAR else _solve_spectral
+    terms = (shift, scale, twice, left is not None)
+    solve = _solve_spectral if shift_drowns(shift, scale) else _solve_shifted
     batch_rows = _BATCH_ROWS if solve is _solve_shifted else 0
     for _, index, mask in padded_batches(offsets, batch_rows):
-        batch = _take(rows, index, mask)
-        system = batch @ batch.transpose(0, 2, 1)
-        system *= scale
-        np.einsum("kii->ki", system)[:] += shift
-        solved = np.linalg.solve(system, scale * _take(targets, index, mask))
-        out[index[mask]] = solved[mask]
+        batch = take_batch(rows, index, mask)
+        kernel = batch @ batch.transpose(0, 2, 1)
+        solved = _solve_shifted(kernel, take_batch(targets, index, mask), *terms)
+        for array, values in zip((out, left, residuals), solved, strict=False):
+            array[index[mask]] = values[mask]
     for k in np.flatnonzero(np.diff(offsets) > batch_rows):
         own = slice(offsets[k], offsets[k + 1])
-        out[own] = solve(rows[own] @ rows[own].T, shift, scale, targets[own])
+        solved = solve(rows[own] @ rows[own].T, targets[own], *terms)
+        for array, values in zip((out, left, residuals), solved, strict=False):
+            array[own] = values
     return out
 
 
@@ -162,7 +180,7 @@ def weighted_sums(rows, weights, offsets):
     out = np.zeros((len(offsets) - 1, weights.shape[1], rows.shape[1]))
     counts = np.diff(offsets)
     for clients, index, mask in padded_batches(offsets, _BATCH_ROWS):
-        batch = _take(weights, index, mask).transpose(0, 2, 1) @ _take(rows, index, mask)
+        batch = take_batch(weights, index, mask).transpose(0, 2, 1) @ take_batch(rows, index, mask)
         out[clients] = batch
     for k in np.flatnonzero(counts > _BATCH_ROWS):
         own = slice(offsets[k], offsets[k + 1])
@@ -170,39 +188,61 @@ def weighted_sums(rows, weights, offsets):
     return out
 
 
-def primal_coefs(rows, targets, offsets, *, penalty, scale=1.0):
-    """Primal ridge of every client: (penalty + scale·FᵀF)⁻¹ scale·FᵀT, as coefficients (K, d, p).
+def fitted_values(rows, coefs, offsets):
+    """rows_k C_kᵀ of every client, shape (n, d), from coefficients (K, d, r)."""
+    out = np.empty((len(rows), coefs.shape[1]))
+    for k, (start, stop) in enumerate(itertools.pairwise(offsets)):
+        np.matmul(rows[start:stop], coefs[k].T, out=out[start:stop])
+    return out
+
+
+def primal_coefs(rows, targets, offsets, *, shared, scale=1.0, leverage=None):
+    """Primal ridge of every client: (shared + scale·FᵀF)⁻¹ scale·FᵀT, coefficients (K, d, p).
 
     Parameters
     ----------
     rows : ndarray of shape (n, p)
     targets : ndarray of shape (n, d)
     offsets : ndarray of shape (K + 1,)
-    penalty : ndarray of shape (p, p) or (p,)
-        Penalised Gram matrix that all clients share, or the diagonal of a penalty.
+    shared : ndarray of shape (p, p)
+        Positive-definite matrix that all clients have in common: a penalised Gram matrix, or a
+        penalty alone.
     scale : float, default=1.0
+    leverage : ndarray of shape (n,), default=None
+        Filled with the diagonals of F (shared + scale·FᵀF)⁻¹ Fᵀ.
     """
     out = np.zeros((len(offsets) - 1, targets.shape[1], rows.shape[1]))
-    shared = penalty if penalty.ndim == 2 else np.diag(penalty)
     batch_rows = _BATCH_ROWS if rows.shape[1] <= _BATCH_ROWS else 0
     for clients, index, mask in padded_batches(offsets, batch_rows):
-        batch = _take(rows, index, mask)
-        system = batch.transpose(0, 2, 1) @ batch
-        system *= scale
-        system += shared
-        cross = scale * (batch.transpose(0, 2, 1) @ _take(targets, index, mask))
-        out[clients] = np.linalg.solve(system, cross).transpose(0, 2, 1)
+        batch = take_batch(rows, index, mask)
+        inverse = np.linalg.inv(scale * (batch.transpose(0, 2, 1) @ batch) + shared)
+        cross = scale * (take_batch(targets, index, mask).transpose(0, 2, 1) @ batch)
+        out[clients] = cross @ inverse
+        if leverage is not None:
+            leverage[index[mask]] = np.einsum("kqp,kqp->kq", batch @ inverse, batch)[mask]
     for k in np.flatnonzero(np.diff(offsets) > batch_rows):
         own = slice(offsets[k], offsets[k + 1])
-        out[k] = solve_shared(rows[own].T @ rows[own], targets[own].T @ rows[own], shared, scale)
+        root = shared_root(rows[own].T @ rows[own], shared, scale)
+        out[k] = scale * root.solve(targets[own].T @ rows[own])
+        if leverage is not None:
+            leverage[own] = root.leverage(rows[own])
     return out
 
 
-def solve_shared(gram, cross, shared, scale):
-    """scale · cross (shared + scale · gram)⁻¹, shape (d, p); ``gram`` is overwritten."""
+def shared_root(gram, shared, scale):
+    """Root of (shared + scale·gram)⁻¹, from a positive-definite ``shared``; overwrites ``gram``."""
     gram *= scale
     gram += shared
-    return scale * _solve_spd(gram, cross.T).T
+    # numpy's Cholesky lets other threads run; scipy's dtrtri does not, but it is half the work.
+    factor = np.linalg.cholesky(gram)
+    return RidgeRoot(lapack.dtrtri(factor.T, lower=0)[0], True)
+
+
+def spectral_root(gram, scale):
+    """Root of (I + scale·gram)⁻¹ on the range of ``gram``, where scale drowns the identity."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > len(gram) * np.finfo(float).eps * max(values[-1], 0.0)
+    return RidgeRoot(vectors[:, kept] / np.sqrt(1 + scale * values[kept]), False)
 
 
 def ridge_is_safe(rows, offsets, beta):
@@ -211,13 +251,18 @@ def ridge_is_safe(rows, offsets, beta):
     return beta > SINGULAR * squares
 
 
-def primal_ridge(rows, targets, offsets, beta):
-    """Every client's own ridge in its (p, p) system, coefficients of shape (K, d, p)."""
-    return primal_coefs(rows, targets, offsets, penalty=np.full(rows.shape[1], float(beta)))
-
-
-def minimum_norm_ridge(rows, targets, offsets, beta):
+def minimum_norm_ridge(rows, targets, offsets, beta, leverage=None):
     """Every client's own ridge by singular values, (K, d, p); of minimum norm where singular.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, p)
+    targets : ndarray of shape (n, d)
+    offsets : ndarray of shape (K + 1,)
+    beta : float
+        Penalty, >= 0.
+    leverage : ndarray of shape (n,), default=None
+        Filled with the diagonals of F (FᵀF + βI)⁺ Fᵀ.
 
     Warns
     -----
@@ -227,11 +272,11 @@ def minimum_norm_ridge(rows, targets, offsets, beta):
     deficient = False
     out = np.empty((len(offsets) - 1, targets.shape[1], rows.shape[1]))
     for k, (start, stop) in enumerate(itertools.pairwise(offsets)):
-        u, s, vt = np.linalg.svd(rows[start:stop], full_matrices=False)
-        kept = s > max(rows.shape[1], stop - start) * np.finfo(float).eps * s.max(initial=0.0)
-        deficient |= kept.sum() < rows.shape[1]
-        gain = s[kept] / (s[kept] ** 2 + beta)
-        out[k] = ((targets[start:stop].T @ u[:, kept]) * gain) @ vt[kept]
+        root = minimum_norm_root(rows[start:stop], beta)
+        deficient |= root.root.shape[1] < rows.shape[1]
+        out[k] = root.solve(targets[start:stop].T @ rows[start:stop])
+        if leverage is not None:
+            leverage[start:stop] = root.leverage(rows[start:stop])
     if deficient and beta == 0:
         warnings.warn(
             "beta=0 and a client's system is singular: its minimum-norm solution is used; set "
@@ -242,23 +287,44 @@ def minimum_norm_ridge(rows, targets, offsets, beta):
     return out
 
 
-def _solve_shifted(kernel, shift, scale, targets):
-    kernel *= scale
-    np.einsum("ii->i", kernel)[:] += shift
-    return _solve_spd(kernel, scale * targets)
+def minimum_norm_root(rows, beta):
+    """Root of (rowsᵀrows + βI)⁻¹ on the range of the rows, by singular values."""
+    _, s, vt = np.linalg.svd(rows, full_matrices=False)
+    kept = s > max(rows.shape) * np.finfo(float).eps * s.max(initial=0.0)
+    return RidgeRoot(vt[kept].T / np.sqrt(s[kept] ** 2 + beta), False)
 
 
-def _solve_spectral(kernel, shift, scale, targets):
+def _solve_shifted(kernel, targets, shift, scale, twice, with_left):
+    """(shift + scale·H)⁻¹ scale·T; if asked, with ``left`` and residuals. H may be a stack."""
+    system = scale * kernel
+    np.einsum("...ii->...i", system)[...] += shift
+    if not with_left:
+        solve = np.linalg.solve if kernel.ndim == 3 else _solve_spd
+        return (solve(system, scale * targets),)
+    inverse = np.linalg.inv(system)
+    left = shift * np.einsum("...ii->...i", inverse)
+    if twice:
+        left = left - twice * np.einsum("...ij,...ij->...i", kernel, inverse)
+    solved = inverse @ targets
+    return scale * solved, np.maximum(left, 0.0), shift * solved
+
+
+def _solve_spectral(kernel, targets, shift, scale, twice, with_left):
+    """The same by eigenvectors, without the directions in which H is zero to rounding."""
     values, vectors = np.linalg.eigh(kernel)
     kept = values > len(kernel) * np.finfo(float).eps * values[-1]
-    gain = scale / (shift + scale * values[kept])
-    return (vectors[:, kept] * gain) @ (vectors[:, kept].T @ targets)
+    values = np.where(kept, values, 0.0)
+    gain, projected = 1 / (shift + scale * values), vectors.T @ targets
+    solved = (vectors * (gain * kept)) @ (scale * projected)
+    if not with_left:
+        return (solved,)
+    left = vectors**2 @ (np.maximum(shift - twice * values, 0.0) * gain)
+    return solved, left, (vectors * (shift * gain)) @ projected
 
 
 def _solve_spd(system, targets):
-    # numpy's Cholesky lets other threads run; scipy's dpotrs does not, but its work is small.
-    factor = np.linalg.cholesky(system)
-    return lapack.dpotrs(factor.T, targets, lower=0)[0]
+    # As in shared_root, the larger half of the work lets other threads run.
+    return lapack.dpotrs(np.linalg.cholesky(system).T, targets, lower=0)[0]
 
 
 def padded_batches(offsets, max_rows):
@@ -279,8 +345,9 @@ def padded_batches(offsets, max_rows):
     sizes = counts[order]
     start = 0
     while start < len(order):
-        # At most a quarter of padding: it costs less than more, smaller batches.
-        stop = int(np.searchsorted(sizes, max(sizes[start] * 1.25, 4), side="right"))
+        # A quarter of padding costs small systems less than more calls, but not large ones.
+        most = max(sizes[start] * 1.25, 4) if sizes[start] <= _BATCH_ROWS else sizes[start] * 1.02
+        stop = int(np.searchsorted(sizes, most, side="right"))
         chosen = order[start:stop]
         column = np.arange(sizes[stop - 1])
         mask = column < counts[chosen][:, None]
@@ -288,7 +355,7 @@ def padded_batches(offsets, max_rows):
         start = stop
 
 
-def _take(array, index, mask):
+def take_batch(array, index, mask):
     """Rows of a padded batch, zero where there is none; a view where the batch is contiguous."""
     if mask.all():
         first, n = index[0, 0], index.size

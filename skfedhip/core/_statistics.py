@@ -41,7 +41,7 @@ class RidgeStatistics:
         mean = None
         if fit_intercept:
             root = design.rows[:, 0]
-            mean = root @ design.rows[:, 1:] / (root @ root)
+            mean = root @ design.rows[:, 1:] / max(root @ root, np.finfo(float).tiny)
             design = design.centered(mean)
         rows = design.rows[:, int(fit_intercept) :]
         class_weights = design.class_weights.sum(axis=0)
@@ -51,6 +51,14 @@ class RidgeStatistics:
     def gram(self):
         """A, shape (m, m), unpacked anew at each call; symmetric."""
         return _unpack(self.triangle, self.n_features)
+
+    @property
+    def mean_eigenvalue(self):
+        """Mean of A's eigenvalues, its trace over m."""
+        places = np.arange(self.n_features)
+        # Column j of the packed lower triangle begins with the j-th diagonal element.
+        starts = places * self.n_features - places * (places - 1) // 2
+        return float(self.triangle[starts].mean())
 
     @property
     def n_features(self):
@@ -73,6 +81,10 @@ class RidgeStatistics:
         cross = self.cross + sign * other.cross
         if self.mean is None:
             return RidgeStatistics(triangle, cross, class_weights)
+        if not other.weight:
+            return self
+        if not self.weight and sign > 0:
+            return other
         weight = class_weights.sum()
         gap = other.mean - self.mean
         shift = sign * (other.weight / weight) * gap  # new mean - self.mean

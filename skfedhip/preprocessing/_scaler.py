@@ -150,7 +150,7 @@ class FederatedStandardScaler(
         schema = Schema(X.shape[1], np.zeros(1), X.dtype)
         result = run_federation(MomentsMethod(), blocks, schema)
         self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
-        total = result.broadcast.moments
+        total = result.broadcasts[-1].moments
         self.n_samples_seen_ = float(total.weight)
         self.mean_, self.var_ = total.mean, total.squares / total.weight
         self.scale_ = np.sqrt(self.var_)

@@ -36,21 +36,24 @@ class FederationResult:
 
     Attributes
     ----------
-    broadcast : Broadcast
-        The last message down: all that a new client needs.
+    broadcasts : tuple of Broadcast
+        All messages down, from the one of ``initialize`` to the last.
     models : list
         What ``personalize`` returned, block by block.
     bytes_up, bytes_down : int
         What one client sends and receives over all rounds.
+    server_state : object
+        What the server kept of the last round.
     """
 
-    broadcast: Broadcast
+    broadcasts: tuple
     models: list
     bytes_up: int
     bytes_down: int
+    server_state: Any
 
 
-def run_federation(method, blocks, schema, *, map_blocks=map):
+def run_federation(method, blocks, schema, *, map_blocks=map, known=None):
     """Run a method on client blocks in this process.
 
     Parameters
@@ -61,24 +64,28 @@ def run_federation(method, blocks, schema, *, map_blocks=map):
     map_blocks : callable, default=map
         Like the builtin ``map``; a parallel one must keep the order, so that sums repeat to the
         bit.
+    known : Broadcast, default=None
+        What the clients have from an earlier run; it stands for the first round's message down.
 
     Returns
     -------
     FederationResult
     """
-    broadcast, server_state = method.initialize(schema), None
+    broadcast, server_state = known or method.initialize(schema), None
+    broadcasts = [broadcast]
     states = [None] * len(blocks)
-    bytes_up, bytes_down = 0, broadcast.nbytes
-    for _ in range(method.n_rounds):
+    bytes_up, bytes_down = 0, 0 if known else broadcast.nbytes
+    for _ in range(method.n_rounds - bool(known)):
         update = partial(_update_block, method, broadcast)
         meter = _Meter(states)
         results = meter.watch(map_blocks(update, blocks, states))
         broadcast, server_state = method.aggregate(results, broadcast, server_state)
+        broadcasts.append(broadcast)
         states = meter.states
         bytes_up += meter.bytes
         bytes_down += broadcast.nbytes
     models = list(map_blocks(method.personalize, blocks, repeat(broadcast), states))
-    return FederationResult(broadcast, models, bytes_up, bytes_down)
+    return FederationResult(tuple(broadcasts), models, bytes_up, bytes_down, server_state)
 
 
 def _update_block(method, broadcast, block, state):

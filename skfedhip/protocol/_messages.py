@@ -32,7 +32,7 @@ class Schema:
 class Message:
     """Base of everything that travels; a subclass is a frozen dataclass of arrays.
 
-    A field may also be None, or a dataclass of arrays itself.
+    A field may also be None, a dataclass of arrays itself, or a tuple of such.
     """
 
     def arrays(self):
@@ -64,9 +64,12 @@ class Empty(Broadcast):
 def _named_arrays(instance, prefix=""):
     out = {}
     for field in dataclasses.fields(instance):
-        value = getattr(instance, field.name)
-        if dataclasses.is_dataclass(value):
-            out |= _named_arrays(value, f"{prefix}{field.name}.")
+        value, name = getattr(instance, field.name), prefix + field.name
+        if isinstance(value, tuple):
+            for i, each in enumerate(value):
+                out |= _named_arrays(each, f"{name}.{i}.")
+        elif dataclasses.is_dataclass(value):
+            out |= _named_arrays(value, f"{name}.")
         elif value is not None:
-            out[prefix + field.name] = np.asarray(value)
+            out[name] = np.asarray(value)
     return out

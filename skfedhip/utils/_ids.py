@@ -1,8 +1,12 @@
 """Client ids: any hashable scalars, checked, sorted and looked up."""
 
+import datetime
 import numbers
+from contextlib import suppress
 
 import numpy as np
+
+_DATES = (datetime.date, np.datetime64)
 
 
 def as_ids(ids, n_rows, *, allow_none=False):
@@ -44,6 +48,8 @@ def as_ids(ids, n_rows, *, allow_none=False):
         raise _nan_error(np.flatnonzero(np.isnat(array))[0])
     if array.dtype.kind == "S":
         return array.astype(np.str_)
+    if array.dtype.kind == "M":
+        return _one_unit(array)
     return _narrow(array, allow_none) if array.dtype.kind in "OT" else array
 
 
@@ -51,39 +57,54 @@ def _nan_error(row):
     return ValueError(f"groups has a missing client id (NaN) in row {row}; give every row an id.")
 
 
+def _one_unit(dates):
+    """Dates in microseconds, which Python's own datetime has too, where that is exact."""
+    micro = dates.astype("datetime64[us]")
+    return micro if np.array_equal(micro, dates) else dates
+
+
 def _narrow(array, allow_none):
     """A typed array for the ids of an object array, where one type holds them all exactly."""
     values = array.tolist()
     types = set(map(type, values))
     _check_values(values, types, allow_none)
-    for dtype, kinds in (
-        (np.str_, str),
-        (np.int64, numbers.Integral),
-        (np.float64, float | np.floating),
-    ):
-        if types and all(issubclass(t, kinds) and t is not bool for t in types):
-            try:
-                return np.array(values, dtype=dtype)
-            except OverflowError:  # an int beyond 64 bits
-                break
+    if _all(types, bytes):
+        return np.array(values).astype(np.str_)
+    if _all(types, str) and not any(value.endswith("\0") for value in values):
+        return np.array(values, dtype=np.str_)  # numpy would drop nulls at the end
+    if _all(types, np.timedelta64):
+        return np.array(values)
+    if _all(types, numbers.Integral) and bool not in types:
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            return object_array(values)
+    if _all(types, float | np.floating):
+        return np.array(values, dtype=np.float64)
+    if _all(types, _DATES) and not any(getattr(value, "tzinfo", None) for value in values):
+        return _one_unit(np.array(values, dtype="datetime64"))
     return object_array(values)
 
 
+def _all(types, kinds):
+    return bool(types) and all(issubclass(t, kinds) for t in types)
+
+
 def _check_values(values, types, allow_none):
-    nulls = {t for t in types if t.__name__ in {"NAType", "NaTType"}}
-    if nulls or any(issubclass(t, float | np.floating) for t in types):
-        for row, value in enumerate(values):
-            if type(value) in nulls or value != value:
-                raise _nan_error(row)
-    if type(None) in types and not allow_none:
-        row = values.index(None)
-        raise ValueError(f"groups has no client id (None) in row {row}; give every row an id.")
     for t in types:
         if t.__hash__ is None or issubclass(t, tuple):
             raise TypeError(
                 "every client id argument must be a string, a number or another hashable scalar, "
                 f"got a {t.__name__}; convert the ids."
             )
+    nulls = {t for t in types if t.__name__ in {"NAType", "NaTType"}}
+    if nulls or types - {str, bytes, int, bool, type(None)}:
+        for row, value in enumerate(values):
+            if type(value) in nulls or value != value:
+                raise _nan_error(row)
+    if type(None) in types and not allow_none:
+        row = values.index(None)
+        raise ValueError(f"groups has no client id (None) in row {row}; give every row an id.")
 
 
 def encode_ids(ids):
@@ -95,13 +116,16 @@ def encode_ids(ids):
 
 
 def sort_ids(ids):
-    """Distinct ids as a sorted array: by value, ids of different kinds by kind."""
-    ids = list(ids)
-    try:
-        ids = sorted(ids)
-    except TypeError:
-        ids = sorted(ids, key=lambda i: (not isinstance(i, numbers.Number), type(i).__name__, i))
-    return _narrow(object_array(ids), allow_none=True)
+    """Distinct ids as a sorted array: numbers by value, then others by kind and value."""
+
+    def key(client):
+        is_number = isinstance(client, numbers.Real)
+        return (not is_number, "" if is_number else type(client).__name__, client)
+
+    ids = [*ids]
+    none = [client for client in ids if client is None]
+    known = sorted((client for client in ids if client is not None), key=key)
+    return _narrow(object_array([*known, *none]), allow_none=True)
 
 
 def union_ids(a, b):
@@ -129,9 +153,11 @@ def object_array(values):
 def lookup_ids(clients, ids):
     """Position of each id among the sorted ``clients``, -1 where it is not one of them."""
     kinds = {clients.dtype.kind, ids.dtype.kind}
-    if len(clients) and (len(kinds) == 1 or kinds <= set("if")) and "O" not in kinds:
+    if len(clients) and len(kinds) == 1 and "O" not in kinds:
         at = np.minimum(np.searchsorted(clients, ids), len(clients) - 1)
         return np.where(clients[at] == ids, at, -1)
+    if "M" in kinds and "O" not in kinds:
+        return np.full(len(ids), -1)  # numpy stores dates as integers, but they are none
     position = {client: k for k, client in enumerate(clients.tolist())}
     return np.fromiter((position.get(i, -1) for i in ids.tolist()), np.intp, len(ids))
 
@@ -147,13 +173,21 @@ def check_same_kind(clients, ids):
 
 
 def _kind(ids):
-    if ids.dtype.kind in "iufb" and len(ids):
+    if not len(ids):
+        return None
+    if ids.dtype.kind in "iufb":
         return "numbers"
-    return "strings" if ids.dtype.kind == "U" and len(ids) else None
+    types = set(map(type, ids.tolist())) if ids.dtype.kind == "O" else set()
+    if _all(types, numbers.Number):
+        return "numbers"
+    return "strings" if ids.dtype.kind == "U" or _all(types, str) else None
 
 
 def id_bytes(client):
     """The bytes that key a client's own random numbers; equal ids give equal bytes."""
-    if isinstance(client, numbers.Integral) or (isinstance(client, float) and client.is_integer()):
-        client = int(client)
+    if isinstance(client, np.generic):
+        client = client.item()
+    if isinstance(client, numbers.Number):
+        with suppress(OverflowError, TypeError, ValueError):  # infinite, complex, not a number
+            client = int(client) if client == int(client) else client
     return f"{'s' if isinstance(client, str) else 'n'}:{client}".encode()

@@ -7,31 +7,32 @@ from functools import cache
 from threadpoolctl import ThreadpoolController
 
 _lock = threading.Lock()
-_entered = 0
-_limit = None
+_limited = False
 
 
 @contextmanager
 def single_blas_thread():
-    """Limit BLAS to one thread in this process while any caller is inside.
+    """Limit BLAS to one thread in this process while the caller is inside.
 
-    threadpoolctl's own limiter restores what it found: two threads that enter and leave in turn
-    would leave BLAS limited for good. Here the first to enter limits, the last to leave restores.
+    Where threads overlap, only the first to enter limits, and restores when it leaves:
+    threadpoolctl lets no thread change what another living thread has set, so threads that took
+    turns would leave BLAS limited for good. A thread that is inside still may then meet more BLAS
+    threads, which costs time and nothing else.
     """
-    global _entered, _limit
+    global _limited
     with _lock:
-        if _entered == 0:
-            _limit = _controller().limit(limits=1, user_api="blas")
-            _limit.__enter__()
-        _entered += 1
+        owns = not _limited
+        if owns:
+            _limited = True
+            limit = _controller().limit(limits=1, user_api="blas")
+            limit.__enter__()
     try:
         yield
     finally:
-        with _lock:
-            _entered -= 1
-            if _entered == 0:
-                _limit.__exit__(None, None, None)
-                _limit = None
+        if owns:
+            with _lock:
+                limit.__exit__(None, None, None)
+                _limited = False
 
 
 @cache

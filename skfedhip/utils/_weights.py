@@ -14,13 +14,7 @@ def check_weight(sample_weight, X):
     """
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(
-        sample_weight,
-        X,
-        dtype=np.float64,
-        ensure_non_negative=True,
-        allow_all_zero_weights=True,
-    )
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not weight.any():
         raise ValueError("sample_weight is zero in all rows; give some row a positive weight.")
     return weight

@@ -5,11 +5,21 @@ from math import erf
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracle import normal_equations, one_hot, public_scores, public_shape, random_federation
+from oracle import (
+    normal_equations,
+    one_hot,
+    public_scores,
+    public_shape,
+    random_federation,
+    statistics_size,
+)
 from sklearn.pipeline import Pipeline
 
 from skfedhip import AFLClassifier, AnaPFLClassifier
+from skfedhip.core import TEMPERATURES
 from skfedhip.feature_extraction import RandomFeatures
+
+CUT_BYTES = 3000
 
 ACTIVATIONS = {
     "tanh": np.tanh,
@@ -62,16 +72,12 @@ def explicit_models(clf, X, y, groups, weight=None, *, dual=False):
 
 
 def explicit_scores(clf, models, X, groups):
-    """Φ G + λ Ψ W_k, row by row; Φ G for unknown clients."""
+    """Φ G + λ Ψ W_k, client by client; Φ G for unknown clients."""
     phi, (G, b, W) = ACTIVATIONS.get(clf.activation, clf.activation), models
-    scores = np.empty((len(X), len(G)))
-    for i, (x, client) in enumerate(zip(X, groups, strict=True)):
-        k = np.searchsorted(clf.clients_, client)
-        known = k < len(clf.clients_) and clf.clients_[k] == client
-        R, R_own = maps(clf, client if known else None, len(x))
-        scores[i] = G @ phi(x @ R) + b
-        if known:
-            scores[i] += clf.lam * (W[k] @ phi(x @ R_own))
+    scores = phi(X @ maps(clf, None, X.shape[1])[0]) @ G.T + b
+    for W_k, client in zip(W, clf.clients_, strict=True):
+        own = groups == client
+        scores[own] += clf.lam * phi(X[own] @ maps(clf, client, X.shape[1])[1]) @ W_k.T
     return public_scores(scores)
 
 
@@ -101,7 +107,6 @@ def test_clients_of_any_size_get_the_primal_and_the_dual_solution(federation, n_
     assert_allclose(clf.personal_coef_, public_shape(W), rtol=0, atol=1e-10)
 
 
-@pytest.mark.usefixtures("block_size")
 def test_weights_and_the_primary_streams_intercept(federation):
     X, y, groups = federation
     weight = np.random.default_rng(2).uniform(0.2, 2.0, len(y))
@@ -144,9 +149,9 @@ def test_the_primary_stream_is_random_features_and_a_global_ridge(federation):
 
 @pytest.mark.parametrize("shared_refinement", [False, True])
 @pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.usefixtures("block_size")
-def test_maps_depend_on_seed_and_id_alone(federation, n_jobs, shared_refinement):
-    X, y, groups = federation
+def test_maps_depend_on_seed_and_id_alone(small_blocks, n_jobs, shared_refinement):
+    small_blocks(CUT_BYTES)
+    X, y, groups = random_federation([1, 4, 20, 2, 9], n_features=5, n_classes=3)
     params = {"random_state": 5, "shared_refinement": shared_refinement}
     clf = make_classifier(**params).fit(X, y, groups=groups)
     order = np.random.default_rng(0).permutation(len(y))
@@ -213,9 +218,9 @@ def test_an_exported_client_is_a_pipeline_with_the_same_scores(
         assert_array_equal(exported.predict(X), clf.predict(X, groups=mine))
 
 
-def test_a_client_sends_statistics_of_the_primary_stream_alone(federation):
+def test_a_client_sends_statistics_of_the_primary_stream_alone_and_losses(federation):
     X, y, groups = federation
     clf = make_classifier().fit(X, y, groups=groups)
-    q, d = 12, len(clf.classes_)
-    assert clf.bytes_up_ == 8 * (q * (q + 1) // 2 + d * q + d)
-    assert clf.bytes_down_ == 8 * d * q
+    size = statistics_size(12, len(clf.classes_))
+    assert clf.bytes_up_ == 8 * (size + len(TEMPERATURES))
+    assert clf.bytes_down_ == 8 * (size + 2)  # with gamma, and the temperature

@@ -13,11 +13,18 @@ from oracle import (
     personal_rows,
     public_shape,
     random_federation,
+    statistics_size,
 )
 from scipy.linalg import LinAlgWarning
 
 from skfedhip import AFLClassifier, FedHiPClassifier
-from skfedhip.core import DenseModels, FactoredModels
+from skfedhip.core import (
+    TEMPERATURES,
+    DenseModels,
+    FactoredModels,
+    best_temperature,
+    temperature_losses,
+)
 
 SOLVERS = ["residual", "direct", "auto"]
 FEDERATIONS = {
@@ -203,6 +210,18 @@ def test_the_distance_to_local_least_squares_falls_as_one_over_alpha():
     assert_allclose(np.array(gaps[1:]) / gaps[:-1], 0.1, rtol=0.05)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 1e8, 1e12])
+def test_the_temperature_is_that_of_rows_left_out_for_large_alpha_too(alpha):
+    X, y, groups = random_federation([4, 5, 3, 30, 20], n_features=10, n_classes=3, seed=1)
+    clf, scores = FedHiPClassifier(alpha, 0.5).fit(X, y, groups=groups), []
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        again = FedHiPClassifier(alpha, 0.5).fit(X[rest], y[rest], groups=groups[rest])
+        scores.append(again.decision_function(X[[i]], groups=groups[[i]])[0])
+    losses = temperature_losses(np.array(scores), y)
+    assert_allclose(clf.temperature_, best_temperature(losses), rtol=1e-6)
+
+
 @pytest.mark.usefixtures("block_size")
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -274,10 +293,9 @@ def test_a_vanishing_beta_tends_to_the_minimum_norm_solution(solver):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_a_client_sends_the_triangle_of_its_gram_matrix_and_its_class_sums(fit_intercept):
+def test_a_client_sends_its_statistics_and_then_losses(fit_intercept):
     X, y, groups = random_federation(**FEDERATIONS["unequal"])
     clf = FedHiPClassifier(fit_intercept=fit_intercept).fit(X, y, groups=groups)
-    m, d = 8, 4
-    numbers = m * (m + 1) // 2 + d * m + d + fit_intercept * m
-    assert clf.bytes_up_ == 8 * numbers
-    assert clf.bytes_down_ == 8 * (numbers + 1)  # beta comes along
+    size = statistics_size(8, 4, fit_intercept)
+    assert clf.bytes_up_ == 8 * (size + len(TEMPERATURES))
+    assert clf.bytes_down_ == 8 * (size + 2)  # with beta, and the temperature

@@ -10,11 +10,12 @@ from oracle import (
     public_scores,
     public_shape,
     random_federation,
+    statistics_size,
 )
 from scipy.linalg import LinAlgWarning
 
 from skfedhip import AFLClassifier, LocalRidgeClassifier
-from skfedhip.core import DenseModels, FactoredModels
+from skfedhip.core import TEMPERATURES, DenseModels, FactoredModels
 
 FEDERATIONS = {
     "unequal": {"counts": [1, 20, 3, 90, 1, 9, 70], "n_features": 8, "n_classes": 4},
@@ -148,13 +149,15 @@ def test_afl_without_a_penalty_is_of_minimum_norm():
     assert_allclose(clf.coef_, coef, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("classifier", [AFLClassifier, LocalRidgeClassifier])
-def test_a_client_sends_its_statistics_or_its_model(classifier):
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_client_sends_its_statistics_or_its_model_and_losses(fit_intercept):
     X, y, groups = random_federation(**FEDERATIONS["unequal"])
-    clf = classifier(fit_intercept=True).fit(X, y, groups=groups)
-    p, d = 9, 4
-    triangle_sums_weights_mean = 8 * 9 // 2 + d * 8 + d + 8
-    model_and_weight = d * p + 1
-    numbers = triangle_sums_weights_mean if classifier is AFLClassifier else model_and_weight
-    assert clf.bytes_up_ == 8 * numbers
-    assert clf.bytes_down_ == 8 * d * p
+    shared, local = (
+        classifier(fit_intercept=fit_intercept).fit(X, y, groups=groups)
+        for classifier in (AFLClassifier, LocalRidgeClassifier)
+    )
+    size, model = statistics_size(8, 4, fit_intercept), 4 * (8 + fit_intercept)
+    assert shared.bytes_up_ == 8 * (size + len(TEMPERATURES))
+    assert shared.bytes_down_ == 8 * (size + 2)  # with beta, and the temperature
+    assert local.bytes_up_ == 8 * (model + 1 + len(TEMPERATURES))  # with its weight
+    assert local.bytes_down_ == 8 * (model + 1)

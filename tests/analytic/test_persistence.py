@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from _data import CLASSES, IDS, assert_same_models, client_scores, estimator, federation
+from _data import (
+    CLASSES,
+    IDS,
+    assert_same_models,
+    client_scores,
+    estimator,
+    federation,
+    variants,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors import safe_open
 
@@ -39,8 +47,14 @@ def path(tmp_path):
     return tmp_path / "model.safetensors"
 
 
-@pytest.fixture(params=analytic.__all__)
+@pytest.fixture(params=[name for name in analytic.__all__ if not name.endswith("CV")])
 def name(request):
+    return request.param
+
+
+@pytest.fixture(params=[pytest.param(new, id=name) for name, new in variants() if "CV" not in name])
+def new(request):
+    """Factory of one variant of one estimator; those that tune themselves have their own test."""
     return request.param
 
 
@@ -57,7 +71,7 @@ def assert_same_to_the_bit(loaded, clf, X):
         own, other = getattr(loaded, attribute), getattr(clf, attribute)
         assert own.dtype == other.dtype
         assert_array_equal(own, other)
-    for attribute in ("n_features_in_", "bytes_up_", "bytes_down_"):
+    for attribute in ("n_features_in_", "bytes_up_", "bytes_down_", "temperature_"):
         assert getattr(loaded, attribute) == getattr(clf, attribute)
     assert_same_models(loaded, clf, X, rtol=0)
 
@@ -216,6 +230,34 @@ def test_a_new_seed_is_drawn_only_by_fit(data, path):
     assert_same_to_the_bit(loaded, clf, data.X)
 
 
+SEARCHES = {
+    "FedHiPClassifierCV": {"alphas": [0.1, 1.0, 10.0], "betas": [0.5, 2.0]},
+    "AnaPFLClassifierCV": {
+        "gammas": [0.1, 1.0],
+        "betas": np.array([0.5, 2.0]),
+        "lams": [0.2, 0.5],
+        "n_components": 12,
+        "random_state": 0,
+    },
+}
+CHOSEN = ("alpha_", "beta_", "gamma_", "lam_", "best_score_", "local_classes_only_")
+
+
+@pytest.mark.filterwarnings("ignore::skfedhip.exceptions.GridEdgeWarning")
+@pytest.mark.parametrize("name", [name for name in analytic.__all__ if name.endswith("CV")])
+@pytest.mark.parametrize("further", [{}, {"fit_intercept": True, "local_classes_only": True}])
+def test_what_a_search_chose_comes_back_and_goes_on(name, further, data, path):
+    clf = estimator(name, retain_statistics=True, **SEARCHES[name], **further)
+    data.of(*IDS[2:]).fit(clf)
+    loaded = reload(clf, path)
+    for attribute in CHOSEN:
+        assert getattr(loaded, attribute, None) == getattr(clf, attribute, None)
+    assert_same_models(loaded, clf, data.X, rtol=0)
+    for each in (clf, loaded):
+        data.of(*IDS[:2]).feed(each)
+    assert_same_models(loaded, clf, data.X)
+
+
 # The file.
 
 
@@ -244,11 +286,11 @@ def test_nothing_is_pickled_or_unpickled(new, data, path, monkeypatch):
     assert_array_equal(reload(clf, path).coef_, clf.coef_)
 
 
-def test_safetensors_alone_reads_the_global_coefficients(data, path):
+def test_safetensors_alone_reads_the_models(data, path):
     clf = data.fit(AFLClassifier(fit_intercept=True))
     clf.save(path)
     with safe_open(path, framework="np") as file:
-        coef = file.get_tensor("broadcast.coef")
+        coef = file.get_tensor("models.base")
     assert_array_equal(coef, np.column_stack([clf.intercept_, clf.coef_]))
 
 

@@ -14,7 +14,7 @@ from skfedhip import AFLClassifier, LocalRidgeClassifier
 from skfedhip.benchmark import _table
 from skfedhip.benchmark.__main__ import main
 from skfedhip.benchmark._data import split_within_clients
-from skfedhip.benchmark._run import compare
+from skfedhip.benchmark._run import evaluate
 from skfedhip.datasets import partition_dirichlet
 
 
@@ -220,11 +220,11 @@ def test_command_loads_no_torch():
     assert done.stderr == ""  # no progress bar where stderr is no terminal
 
 
-def test_compare_takes_any_ids_and_keeps_order():
+def test_evaluate_takes_any_ids_and_keeps_order():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 3)), np.arange(60) % 3
     groups = np.repeat(["bob", "ann", "eve"], 20)
-    results = compare({"second": AFLClassifier(), "first": AFLClassifier(beta=2.0)}, X, y, groups)
+    results = evaluate({"second": AFLClassifier(), "first": AFLClassifier(beta=2.0)}, X, y, groups)
     assert [result.name for result in results] == ["second", "first"]
     assert results[1].parameters["beta"] == 2.0
     assert results[0].scores.clients.tolist() == ["ann", "bob", "eve"]

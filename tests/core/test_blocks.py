@@ -27,26 +27,39 @@ def codes(request):
     return CODES[request.param]
 
 
-@pytest.fixture(params=["unweighted", "weighted"])
+@pytest.fixture(params=["unweighted", "weighted", "class factors", "both"])
 def arrays(request, codes):
-    """X, y, codes, client ids and weights, a third of them zero, or None."""
+    """X, y, codes, client ids, weights, a third of them zero, and class factors, one of them zero;
+    either or both are None.
+    """
     rng = np.random.default_rng(0)
-    weight = rng.uniform(0.5, 2.0, 60) * (rng.random(60) > 0.33)
+    weight = rng.uniform(0.1, 2.0, 60) * (rng.random(60) > 0.33)
     ids = np.array([f"client {k}" for k in range(codes.max() + 2)])
     X, y = rng.normal(size=(60, 3)), rng.integers(0, N_CLASSES, 60)
-    return X, y, codes, ids, None if request.param == "unweighted" else weight
+    weight = weight if request.param in ("weighted", "both") else None
+    factor = np.array([2.0, 0.0, 0.5, 1.0]) if request.param in ("class factors", "both") else None
+    return X, y, codes, ids, weight, factor
 
 
 @pytest.fixture
 def block(arrays):
-    X, y, codes, ids, weight = arrays
-    return ClientBlock.from_arrays(X, y, codes, ids, N_CLASSES, weight)
+    return make_block(*arrays)
+
+
+def make_block(X, y, codes, ids, weight, factor):
+    return ClientBlock.from_arrays(X, y, codes, ids, N_CLASSES, weight, factor)
+
+
+def row_weights(y, weight, factor):
+    """Weights before and after class factors."""
+    weight = np.ones(len(y)) if weight is None else weight
+    return weight, weight if factor is None else weight * factor[y]
 
 
 def client_by_client(arrays):
-    """(id, features, labels, weights) of each client that has rows, by a mask each."""
-    X, y, codes, ids, weight = arrays
-    weight = np.ones(len(y)) if weight is None else weight
+    """(id, features, labels, weights with class factors) of each client, by a mask each."""
+    X, y, codes, ids, weight, factor = arrays
+    _, weight = row_weights(y, weight, factor)
     for k, client in enumerate(ids):
         own = (codes == k) & (weight > 0)
         if own.any():
@@ -54,7 +67,7 @@ def client_by_client(arrays):
 
 
 def weights_of(block):
-    return np.ones(block.n_rows) if block.sample_weight is None else block.sample_weight
+    return np.ones(block.n_rows) if block.weights is None else block.weights
 
 
 def test_each_client_is_a_run_of_its_rows_in_their_order(arrays, block):
@@ -76,9 +89,9 @@ def test_class_weights_are_sums_by_client_and_class(arrays, block):
 
 
 def test_rows_in_order_are_a_view_and_the_array_is_never_copied(block, arrays):
-    X, _, codes, _, weight = arrays
+    X, _, codes, _, weight, factor = arrays
     assert block.X is X
-    in_order = weight is None and bool(np.all(np.diff(codes) >= 0))
+    in_order = weight is factor is None and bool(np.all(np.diff(codes) >= 0))
     assert np.shares_memory(block.features(), X) == in_order
 
 
@@ -106,6 +119,9 @@ def test_pieces_are_exhaustive_and_bounded_and_know_whose_rows_they_hold(block, 
     assert_array_equal(sum(piece.counts for piece in pieces), block.counts)
     total = sum(piece.class_weights for piece in pieces)
     assert_allclose(total, block.class_weights, rtol=1e-14)
+    if len(pieces) > 1:  # a piece still knows what its clients have in all
+        for piece in pieces:
+            assert_array_equal(piece.design().whole, block.class_weights)
 
 
 def assert_joined(parts, block):
@@ -118,8 +134,7 @@ def assert_joined(parts, block):
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_design_is_weighted_least_squares_of_the_rows(arrays, fit_intercept, dtype):
-    X, y, codes, ids, weight = arrays
-    block = ClientBlock.from_arrays(X.astype(dtype), y, codes, ids, N_CLASSES, weight)
+    block = make_block(arrays[0].astype(dtype), *arrays[1:])
     design = block.design(fit_intercept=fit_intercept)
     assert design.rows.dtype == np.float64
     root = np.sqrt(weights_of(block))
@@ -144,10 +159,26 @@ def test_a_design_of_mapped_features(block):
 
 def test_a_design_leaves_the_callers_rows_alone(arrays):
     before = arrays[0].copy()
-    block = ClientBlock.from_arrays(*arrays[:4], N_CLASSES, arrays[4])
+    block = make_block(*arrays)
     block.design().centered(None).compressed()
     block.design(fit_intercept=True).centered(np.ones(3))
     assert_array_equal(arrays[0], before)
+
+
+def test_a_design_knows_what_leaving_a_row_out_takes_away(arrays, block):
+    design = block.design()
+    weight, total = row_weights(block.y, block.sample_weight, block.class_factor)
+    assert_array_equal(design.codes, block.y)
+    assert_allclose(design.root, np.sqrt(total), rtol=1e-15)
+    drop = np.ones(len(weight)) if design.drop is None else design.drop
+    assert_allclose(drop * weight, np.minimum(weight, 1.0), rtol=1e-15)
+    assert (design.drop is None) == (arrays[4] is None)
+    assert design.sample_weight is block.sample_weight
+    one = design.clients(np.array([len(design.client_ids) - 1]))
+    own = slice(design.offsets[-2], design.offsets[-1])
+    for name in ("codes", "root", "drop", "sample_weight"):
+        whole, part = getattr(design, name), getattr(one, name)
+        assert part is None if whole is None else np.array_equal(part, whole[own])
 
 
 @pytest.fixture(params=[False, True], ids=["dense", "sparse"])

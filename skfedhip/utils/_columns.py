@@ -1,0 +1,70 @@
+"""The column of X that holds client ids."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from ._ids import as_ids
+
+
+def take_group_column(X, column, owner):
+    """Client ids in a column of X, whose other columns may hold anything.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, m)
+        Array, list of rows, or DataFrame.
+    column : int or str
+        Position, or name of a DataFrame's column.
+    owner : str
+        Whose ``group_column`` it is, for error messages.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If X has no such column, or an id is missing.
+    """
+    if not hasattr(X, "columns"):
+        # One dtype for all columns, unless there is text among the numbers of a list.
+        X = np.asarray(X, dtype=object if has_text(X) else None)
+    if len(X.shape) != 2:
+        raise ValueError(
+            f"group_column={column!r} of {owner} names a column, but X has shape {X.shape}; pass "
+            "X with two dimensions."
+        )
+    return as_ids(_safe_indexing(X, group_position(X, column, X.shape[1], owner), axis=1), len(X))
+
+
+def group_position(X, column, n_columns, owner):
+    """Position of the id column that an int, or the name of a DataFrame's column, means."""
+    wrong = f"group_column={column!r} of {owner}"
+    if isinstance(column, Integral):
+        if -n_columns <= column < n_columns:
+            return int(column) % n_columns
+        raise ValueError(
+            f"{wrong} is not a column of X, which has {n_columns}; pass a position between "
+            f"{-n_columns} and {n_columns - 1}."
+        )
+    if not hasattr(X, "columns"):
+        raise ValueError(
+            f"{wrong} names a column, but X is an array without names; pass a DataFrame or "
+            "the column's position."
+        )
+    names = list(X.columns)
+    if names.count(column) != 1:
+        raise ValueError(f"{wrong} must be one of X's columns, which are {names}; check the name.")
+    return names.index(column)
+
+
+def has_text(X):
+    """Whether a list of rows has strings in it."""
+    if not isinstance(X, list | tuple):
+        return False
+    return any(
+        isinstance(value, str) for row in X if isinstance(row, list | tuple) for value in row
+    )

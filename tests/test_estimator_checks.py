@@ -1,0 +1,42 @@
+"""scikit-learn's own battery passes whole, with and without an id column, and really runs."""
+
+import inspect
+from collections import Counter
+
+import pytest
+from _data import SETTINGS
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils.estimator_checks import check_estimator
+
+from skfedhip import analytic, feature_extraction, preprocessing
+
+LEAST_CHECKS = {True: 60, False: 45}  # is it a classifier? scikit-learn 1.9 runs 63, and 47 to 54
+MAY_BE_SKIPPED = {"check_array_api_input"}  # runs where SCIPY_ARRAY_API is set
+
+
+def everything():
+    """Every public estimator but the federated ones' methods, in all forms of the id column."""
+    for module in (analytic, preprocessing, feature_extraction):
+        for name in module.__all__:
+            cls, settings = getattr(module, name), SETTINGS.get(name, {})
+            if not issubclass(cls, BaseEstimator):
+                continue
+            yield pytest.param(cls(**settings), id=name)
+            if "group_column" in inspect.signature(cls).parameters:
+                for column in (0, -1):
+                    clf = cls(group_column=column, **settings)
+                    yield pytest.param(clf, id=f"{name}-{column}")
+
+
+@pytest.mark.filterwarnings("ignore::skfedhip.exceptions.MissingGroupsWarning")
+@pytest.mark.parametrize("estimator", [*everything()])
+def test_every_check_passes(estimator):
+    results = check_estimator(estimator, on_skip=None, on_fail=None)
+    bad = [
+        f"{result['check_name']}: {result['status']}: {result['exception']}"
+        for result in results
+        if result["status"] != "passed" and result["check_name"] not in MAY_BE_SKIPPED
+    ]
+    assert not bad
+    assert Counter(result["expected_to_fail"] for result in results) == {False: len(results)}
+    assert len(results) >= LEAST_CHECKS[is_classifier(estimator)]
