@@ -1,6 +1,5 @@
 """The scikit-learn shell of every personalized classifier: ids, labels, validation, predict."""
 
-import warnings
 from abc import ABCMeta, abstractmethod
 from contextlib import nullcontext
 from numbers import Integral
@@ -10,7 +9,13 @@ from joblib import effective_n_jobs
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import _safe_indexing, check_array, check_consistent_length, column_or_1d
+from sklearn.utils import (
+    _safe_indexing,
+    assert_all_finite,
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+)
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
@@ -20,6 +25,7 @@ from .exceptions import MissingGroupsWarning
 from .utils._columns import group_position, has_text
 from .utils._ids import as_ids, check_same_kind, lookup_ids, object_array
 from .utils._threads import single_blas_thread
+from .utils._warn import warn_user
 
 _DTYPES = [np.float64, np.float32]
 
@@ -121,6 +127,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         X, ids = self._validate_rows(X, groups, reset=reset)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
+        assert_all_finite(y, input_name="y")
         kind = type_of_target(y, input_name="y")
         if kind not in {"binary", "multiclass"}:
             raise ValueError(
@@ -135,11 +142,10 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         if self.missing_groups == "error":
             raise ValueError(f"{what}; pass groups or set group_column (missing_groups='error').")
         if self.missing_groups == "warn":
-            warnings.warn(
+            warn_user(
                 f"{what}; pass groups, set group_column, or silence this with "
                 "missing_groups='global'.",
                 MissingGroupsWarning,
-                stacklevel=4,
             )
 
     def _scores(self, X, groups):

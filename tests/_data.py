@@ -8,23 +8,40 @@ import numpy as np
 
 from skfedhip import analytic
 
-SETTINGS = {"AnaPFLClassifier": {"n_components": 12, "random_state": 0}}
+SETTINGS = {
+    "AnaPFLClassifier": {"n_components": 12, "random_state": 0},
+    "AnaPFLClassifierCV": {
+        "n_components": 12,
+        "random_state": 0,
+        "gammas": [0.01, 1.0],
+        "betas": [0.3, 3.0, 30.0],
+        "lams": [0.2, 0.5, 0.8],
+    },
+    "FedHiPClassifierCV": {"alphas": [0.0, 1.0, 10.0, 100.0], "betas": [0.1, 1.0, 10.0]},
+}
 """Parameters that make an estimator quick, or its random numbers repeat, in tests."""
+
+CHOSEN = {
+    "AnaPFLClassifierCV": {"gammas": [0.1], "betas": [2.0], "lams": [0.7]},
+    "FedHiPClassifierCV": {"alphas": [5.0], "betas": [0.5]},
+}
+"""Parameters that leave an estimator that tunes itself nothing to choose."""
 
 FURTHER_VARIANTS = {
     "AnaPFLClassifier": [{"shared_refinement": True}],
     "FedHiPClassifier": [
-        {"solver": solver, "fit_intercept": True} for solver in ("direct", "residual")
+        {"solver": "direct", "fit_intercept": True},
+        {"solver": "residual", "fit_intercept": True},
     ],
+    "FedHiPClassifierCV": [{"alpha_per_client": True}],
 }
 """Parameters that choose another way of computing, which the laws must hold for as well."""
 
 
 def estimator(name, **params):
     """An estimator of ``skfedhip.analytic``, silent about missing ids unless told otherwise."""
-    return getattr(analytic, name)(
-        **{"missing_groups": "global", **SETTINGS.get(name, {}), **params}
-    )
+    quiet = {"missing_groups": "global", "local_classes_only": False}
+    return getattr(analytic, name)(**{**quiet, **SETTINGS.get(name, {}), **params})
 
 
 def variants():
@@ -137,3 +154,27 @@ def assert_same_models(actual, desired, X, rtol=1e-10):
     for name in ("coef_", "intercept_", "personal_coef_", "personal_intercept_"):
         assert_close(getattr(actual, name), getattr(desired, name), rtol)
     assert_close(scores_of_all(actual, X), scores_of_all(desired, X), rtol)
+
+
+def found(clf):
+    """What a fit has found out beside the models: numbers, by attribute."""
+    attributes = {name: value for name, value in vars(clf).items() if not name.startswith("_")}
+    results = attributes.get("cv_results_", {})
+    attributes |= {f"cv_results_.{key}": value for key, value in results.items()}
+    return {
+        name: np.asarray(value)
+        for name, value in attributes.items()
+        if "_." in name or (name.endswith("_") and name not in ("clients_", "cv_results_"))
+    }
+
+
+def assert_same_fits(actual, desired, X, rtol=1e-10):
+    """The same models, and whatever else was found: a temperature, penalties, their scores."""
+    assert_same_models(actual, desired, X, rtol)
+    mine, other = found(actual), found(desired)
+    assert mine.keys() == other.keys()
+    for name, value in other.items():
+        if value.dtype.kind == "f":
+            assert_close(mine[name], value, rtol)
+        else:
+            np.testing.assert_array_equal(mine[name], value)

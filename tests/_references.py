@@ -22,13 +22,26 @@ def affine(F, Y, weight, penalty, fit_intercept):
     return lambda new: (new - mean) @ coef + share
 
 
+def parameter(clf, name):
+    """A parameter as it was given, or as it was chosen."""
+    return getattr(clf, f"{name}_" if hasattr(clf, f"{name}_") else name)
+
+
+def alpha_of(clf, client):
+    """FedHiP's alpha for a client; in a search, each may have taken one of its own."""
+    own = getattr(clf, "client_alpha_", np.empty(0))
+    if len(np.unique(own)) > 1:
+        return dict(zip(clf.clients_.tolist(), own, strict=True))[client]
+    return parameter(clf, "alpha")
+
+
 def indicators(data, clf):
     return (data.y[:, None] == clf.classes_).astype(float)
 
 
 def afl(clf, data, own, X):
     Y = indicators(data, clf)
-    return affine(data.X, Y, data.weight, clf.beta, clf.fit_intercept)(X)
+    return affine(data.X, Y, data.weight, parameter(clf, "beta"), clf.fit_intercept)(X)
 
 
 def fedhip(clf, data, own, X):
@@ -36,8 +49,8 @@ def fedhip(clf, data, own, X):
     if own is None:
         return afl(clf, data, own, X)
     F, Y = np.vstack([data.X, own.X]), np.vstack([indicators(each, clf) for each in (data, own)])
-    weight = np.concatenate([data.weight, clf.alpha * own.weight])
-    return affine(F, Y, weight, clf.beta, clf.fit_intercept)(X)
+    weight = np.concatenate([data.weight, alpha_of(clf, own.groups[0]) * own.weight])
+    return affine(F, Y, weight, parameter(clf, "beta"), clf.fit_intercept)(X)
 
 
 def local(clf, data, own, X):
@@ -55,7 +68,7 @@ def anapfl(clf, data, own, X):
         clf.n_components, activation=clf.activation, random_state=clf.random_state
     ).fit(data.X)
     F, Y = shared.transform(data.X), indicators(data, clf)
-    scores = affine(F, Y, data.weight, clf.gamma, clf.fit_intercept)
+    scores = affine(F, Y, data.weight, parameter(clf, "gamma"), clf.fit_intercept)
     out = scores(shared.transform(X))
     if own is None:
         return out
@@ -63,13 +76,16 @@ def anapfl(clf, data, own, X):
     projection = method.refinement_map(X.shape[1], own.groups[0])
     residuals = indicators(own, clf) - scores(shared.transform(own.X))
     private, new = (method.features(rows, projection) for rows in (own.X, X))
-    return out + clf.lam * affine(private, residuals, own.weight, clf.beta, False)(new)
+    refinement = affine(private, residuals, own.weight, parameter(clf, "beta"), False)
+    return out + parameter(clf, "lam") * refinement(new)
 
 
 REFERENCES = {
     "AFLClassifier": afl,
     "AnaPFLClassifier": anapfl,
+    "AnaPFLClassifierCV": anapfl,
     "FedHiPClassifier": fedhip,
+    "FedHiPClassifierCV": fedhip,
     "LocalRidgeClassifier": local,
 }
 

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from _data import (
+    CHOSEN,
     CLASSES,
     IDS,
     assert_close,
@@ -49,6 +50,16 @@ def arguments(data, verb, **changed):
     if verb in (*TRAINING, "score"):
         good["y"] = data.y
     return {**good, **changed}
+
+
+def first_verbs(name):
+    """What an estimator can begin with; those that tune themselves need a fit first."""
+    return [verb for verb in ("fit", "partial_fit") if hasattr(estimator(name), verb)]
+
+
+@pytest.fixture(params=[name for name in analytic.__all__ if len(first_verbs(name)) > 1])
+def streaming_name(request):
+    return request.param
 
 
 def refuses(clf, data, verbs, words, error=ValueError, **changed):
@@ -174,12 +185,10 @@ def test_equal_numbers_of_another_type_are_fine(clf, data, kind):
         ("a", "array", "group_column='a' .* array without names"),
     ],
 )
-@pytest.mark.parametrize("verb", ["fit", "partial_fit"])
-def test_group_column_that_is_not_there(name, data, column, form, words, verb):
+def test_group_column_that_is_not_there(name, data, column, form, words):
     X = data.X if form == "array" else pd.DataFrame(data.X, columns=list("abcdef"))
     clf = estimator(name, group_column=column)
-    with pytest.raises(ValueError, match=words):
-        getattr(clf, verb)(X, data.y)
+    refuses(clf, data, first_verbs(name), words, X=X, groups=None)
     with pytest.raises(NotFittedError):
         clf.predict(X)
 
@@ -235,10 +244,7 @@ def test_missing_groups_warn(name, data):
 
 def test_missing_groups_error(name, data):
     clf = estimator(name, missing_groups="error")
-    with pytest.raises(ValueError, match=r"no client ids.*pass groups or set group_column"):
-        clf.fit(data.X, data.y)
-    with pytest.raises(ValueError, match=r"no client ids"):
-        clf.partial_fit(data.X, data.y)
+    refuses(clf, data, first_verbs(name), "got no client ids", groups=None)
     data.fit(clf)
     one_unknown, one_missing = data.groups.tolist(), data.groups.tolist()
     one_unknown[5], one_missing[6] = 777, None
@@ -275,7 +281,7 @@ def test_missing_groups_unknown_word(name, data):
 def test_one_class(name, data):
     for y in (np.full(len(data.y), "cat"), np.zeros(len(data.y), dtype=int)):
         words = "at least two classes, got one class"
-        refuses(estimator(name), data, ["fit", "partial_fit"], words, y=y)
+        refuses(estimator(name), data, first_verbs(name), words, y=y)
 
 
 def test_one_class_once_the_rows_of_weight_zero_are_gone(name, data):
@@ -290,9 +296,9 @@ def test_unseen_label(clf, data):
     refuses(clf, data, ["partial_fit", "personalize"], words, y=y)
 
 
-def test_unseen_label_beside_the_classes_of_the_first_call(name, data):
+def test_unseen_label_beside_the_classes_of_the_first_call(streaming_name, data):
     with pytest.raises(ValueError, match=r"label .*'fox'"):
-        data.feed(estimator(name), classes=["cat", "dog"])
+        data.feed(estimator(streaming_name), classes=["cat", "dog"])
 
 
 @pytest.mark.parametrize("classes", [["cat", "dog"], [*CLASSES, "owl"], ["a", "b", "c"], [1, 2]])
@@ -301,8 +307,8 @@ def test_classes_that_differ(clf, data, classes):
         data.feed(clf, classes=classes)
 
 
-def test_classes_in_another_order_are_the_same(name, data):
-    clf = data.feed(estimator(name), classes=["fox", "cat", "dog", "cat"])
+def test_classes_in_another_order_are_the_same(streaming_name, data):
+    clf = data.feed(estimator(streaming_name), classes=["fox", "cat", "dog", "cat"])
     data.feed(clf, classes=["dog", "fox", "cat"])
     assert clf.classes_.tolist() == ["cat", "dog", "fox"]
 
@@ -333,7 +339,7 @@ def test_labels_that_are_no_classes(clf, data, make, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (np.zeros, "sample_weight is zero in all rows"),
+        (np.zeros, "[Ss]ample.weight.* zero|non-zero"),
         (lambda n: bad_at(3, -1.0, n), "[Nn]egative values in .*sample_weight"),
         (lambda n: bad_at(3, np.nan, n), "sample_weight contains NaN"),
         (lambda n: bad_at(3, np.inf, n), "sample_weight contains infinity"),
@@ -362,9 +368,9 @@ def test_class_weights_that_cannot_be(name, data, value, words):
         data.fit(estimator(name, class_weight=value))
 
 
-def test_balanced_class_weights_in_a_stream(name, data):
+def test_balanced_class_weights_in_a_stream(streaming_name, data):
     with pytest.raises(ValueError, match=r"class_weight='balanced'.*partial_fit"):
-        data.feed(estimator(name, class_weight="balanced"))
+        data.feed(estimator(streaming_name, class_weight="balanced"))
 
 
 # Parameters.
@@ -385,14 +391,25 @@ def test_balanced_class_weights_in_a_stream(name, data):
         ("AnaPFLClassifier", {"n_components": 0}),
         ("AnaPFLClassifier", {"activation": "sine"}),
         ("FedHiPClassifier", {"fit_intercept": "yes"}),
+        ("FedHiPClassifierCV", {"scoring": "f1"}),
+        ("FedHiPClassifierCV", {"cv": 1}),
+        ("AnaPFLClassifierCV", {"average": "micro"}),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("verb", ["fit", "partial_fit"])
-def test_parameters_out_of_range(data, name, params, verb):
+def test_parameters_out_of_range(data, name, params):
     ((parameter, _),) = params.items()
-    with pytest.raises(ValueError, match=f"'{parameter}' parameter of {name}"):
-        getattr(estimator(name, **params), verb)(data.X, data.y, groups=data.groups)
+    words = f"'{parameter}' parameter of {name}"
+    refuses(estimator(name, **params), data, first_verbs(name), words)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [(name, grid) for name, grids in CHOSEN.items() for grid in grids],
+)
+def test_grids_out_of_range(data, name, grid):
+    for values in ([-1.0, 1.0], [], [np.nan], [np.inf, 1.0], ["a"], [[1.0, 2.0]]):
+        refuses(estimator(name, **{grid: values}), data, ["fit"], f"{grid}|could not convert|1d")
 
 
 def wide():
@@ -462,9 +479,16 @@ def test_dropped_statistics(name, data):
     assert not hasattr(clf, "partial_fit")
     assert not hasattr(clf, "forget_clients")
     np.testing.assert_array_equal(scores_of_all(clf, data.X), scores)
-    for able in (estimator(name), data.fit(estimator(name, retain_statistics=True))):
-        assert hasattr(able, "partial_fit")
-        assert hasattr(able, "forget_clients")
+    able = data.fit(estimator(name, retain_statistics=True))
+    assert hasattr(able, "partial_fit")
+    assert hasattr(able, "forget_clients")
+
+
+def test_streams_of_estimators_that_tune_themselves(data):
+    for name in CHOSEN:
+        with pytest.raises(StatisticsDroppedError, match=f"{name} tunes itself.*call fit first"):
+            data.feed(estimator(name))
+        assert not hasattr(estimator(name), "partial_fit")
 
 
 def test_forgetting_unknown_clients(clf):

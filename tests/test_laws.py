@@ -14,6 +14,7 @@ from _data import (
     IDS,
     Federation,
     assert_close,
+    assert_same_fits,
     assert_same_models,
     client_scores,
     estimator,
@@ -34,7 +35,9 @@ FULL_RANK = IDS[3:]
 PERSONAL_OFF = {
     "AFLClassifier": {},
     "AnaPFLClassifier": {"lam": 0.0},
+    "AnaPFLClassifierCV": {"lams": [0.0]},
     "FedHiPClassifier": {"alpha": 0.0},
+    "FedHiPClassifierCV": {"alphas": [0.0]},
 }
 """Parameters that leave the global model alone; a local ridge has none."""
 
@@ -95,29 +98,29 @@ def orders(data):
     "order", [pytest.param(order, id=name) for name, order in orders(federation())]
 )
 def test_order_of_rows_and_clients_changes_nothing(new, data, order):
-    assert_same_models(data.rows(order).fit(new()), data.fit(new()), data.X)
+    assert_same_fits(data.rows(order).fit(new()), data.fit(new()), data.X)
 
 
-@pytest.mark.parametrize("n_bytes", [1, 8 * 7 * 4, 8 * 7 * 70])
+@pytest.mark.parametrize("n_bytes", [8 * 7 * 4, 8 * 7 * 70])
 def test_cuts_into_blocks_change_nothing(new, data, small_blocks, n_bytes):
     whole = data.fit(new())
     small_blocks(n_bytes)
     cut = data.fit(new())
-    assert_same_models(cut, whole, data.X)
+    assert_same_fits(cut, whole, data.X)
 
 
 def test_threads_change_nothing(new, data, small_blocks):
     small_blocks()
     clf = data.fit(new(n_jobs=2))
-    assert_same_models(clf, data.fit(new()), data.X, rtol=1e-13)
-    assert_same_models(clf, data.fit(new(n_jobs=2)), data.X, rtol=0.0)  # to the bit
+    assert_same_fits(clf, data.fit(new()), data.X, rtol=1e-13)
+    assert_same_fits(clf, data.fit(new(n_jobs=2)), data.X, rtol=0.0)  # to the bit
 
 
 def test_processes_change_nothing(new, data, small_blocks):
     small_blocks()
     alone = data.fit(new())
     with joblib.parallel_config("loky", n_jobs=2):
-        assert_same_models(data.fit(new()), alone, data.X)
+        assert_same_fits(data.fit(new()), alone, data.X)
 
 
 # 3. Renaming clients renames answers only.
@@ -135,19 +138,20 @@ def test_renaming_clients_renames_answers(new, data):
 
 def test_equal_ids_of_another_type_are_the_same_clients(new, data):
     same = Federation(data.X, data.y, data.groups.astype(float), data.weight)
-    assert_same_models(same.fit(new()), data.fit(new()), data.X)
+    assert_same_fits(same.fit(new()), data.fit(new()), data.X)
 
 
 # 4. What the other clients are called does not matter to a client.
 
 
 @pytest.mark.parametrize("mine", [ONE_ROW, TWO_CLASSES, IDS[-1]])
-def test_redealing_the_others_leaves_a_client_unmoved(new, data, mine):
+def test_redealing_the_others_leaves_a_client_unmoved(fixed, data, mine):
     rng, others = np.random.default_rng(1), data.groups != mine
     groups = data.groups.copy()
     groups[others] = rng.choice([*set(IDS) - {mine}, -1, 0, 50], others.sum())
     groups[np.flatnonzero(others & (data.y == "fox"))] = 99  # who has one class only, now
-    clf, redealt = data.fit(new()), Federation(data.X, data.y, groups, data.weight).fit(new())
+    redealt = Federation(data.X, data.y, groups, data.weight).fit(fixed())
+    clf = data.fit(fixed())
     assert_close(client_scores(redealt, data.X, mine), client_scores(clf, data.X, mine))
 
 
@@ -161,7 +165,7 @@ def test_weight_zero_leaves_a_row_out(new, data):
         data.X, data.y, groups=data.groups, sample_weight=np.where(out, 0.0, data.weight)
     )
     assert ONE_ROW not in weighted.clients_
-    assert_same_models(weighted, data.rows(~out).fit(new()), data.X)
+    assert_same_fits(weighted, data.rows(~out).fit(new()), data.X)
 
 
 def test_a_class_of_weight_zero_is_no_class(new, data):
@@ -169,14 +173,14 @@ def test_a_class_of_weight_zero_is_no_class(new, data):
     weighted = new().fit(
         data.X, data.y, groups=data.groups, sample_weight=np.where(out, 0.0, data.weight)
     )
-    assert_same_models(weighted, data.rows(~out).fit(new()), data.X)
+    assert_same_fits(weighted, data.rows(~out).fit(new()), data.X)
 
 
 def test_weight_two_is_a_row_twice(new, data):
     times = np.random.default_rng(3).integers(1, 4, len(data.y))
     weighted = new().fit(data.X, data.y, groups=data.groups, sample_weight=times)
     repeated = data.rows(np.repeat(np.arange(len(times)), times))
-    assert_same_models(weighted, repeated.fit(new(), sample_weight=None), data.X)
+    assert_same_fits(weighted, repeated.fit(new(), sample_weight=None), data.X)
 
 
 @pytest.mark.parametrize("factor", [{"cat": 2.0, "fox": 0.25}, {"cat": 0.0}, "balanced"])
@@ -207,8 +211,8 @@ def test_poor_clients_answer_for_all_classes(new, data):
         np.testing.assert_array_equal(clf.predict(data.X, groups=groups), best)
 
 
-def test_local_classes_only_rules_out_the_others(new, data):
-    clf, free = data.fit(new(local_classes_only=True)), data.fit(new())
+def test_local_classes_only_rules_out_the_others(fixed, data):
+    clf, free = data.fit(fixed(local_classes_only=True)), data.fit(fixed())
     np.testing.assert_array_equal(global_scores(clf, data.X), global_scores(free, data.X))
     for client in IDS:
         scores = client_scores(clf, data.X, client)
@@ -254,18 +258,22 @@ def schema_of(data):
     return Schema(data.X.shape[1], CLASSES, data.X.dtype)
 
 
-def with_models(clf, broadcast, models):
+def with_models(clf, broadcasts, models):
     """The classifier with what a federation outside of it has computed."""
     clf = copy.copy(clf)
-    clf._broadcast, clf._models = broadcast, clf._in_order(models)
+    clf._broadcast, clf._models = broadcasts[1], clf._in_order(models)
+    clf.temperature_ = float(broadcasts[-1].temperature)
     return clf
 
 
 def test_estimator_is_a_run_of_one_client_blocks(new, data):
     clf = data.fit(new())
     result = run_federation(clf._fitted_method, one_client_blocks(data), schema_of(data))
-    assert_same_models(with_models(clf, result.broadcast, result.models), clf, data.X)
-    assert (result.bytes_up, result.bytes_down) == (clf.bytes_up_, clf.bytes_down_)
+    assert_same_fits(with_models(clf, result.broadcasts, result.models), clf, data.X)
+    searched = "CV" in type(clf).__name__  # which takes messages of its own before these
+    assert (result.bytes_up < clf.bytes_up_) == (result.bytes_down < clf.bytes_down_) == searched
+    if not searched:
+        assert (result.bytes_up, result.bytes_down) == (clf.bytes_up_, clf.bytes_down_)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -273,15 +281,20 @@ def test_messages_may_arrive_in_any_order(new, data, seed):
     rng, clf = np.random.default_rng(seed), data.fit(new())
     method = pickle.loads(pickle.dumps(clf._fitted_method))
     blocks = one_client_blocks(data, rng.permutation(IDS))
-    hello = method.initialize(schema_of(data))
-    updates, states = zip(*(method.client_update(b, hello, None) for b in blocks), strict=True)
-    arrived = [updates[i] for i in rng.permutation(len(updates))]
-    halves = [reduce(add, arrived[:2]), reduce(add, arrived[2:])]  # two relays, then the server
-    broadcast, _ = method.aggregate(iter(halves), hello, None)
-    kept = [method.personalize(b, broadcast, s) for b, s in zip(blocks, states, strict=True)]
-    anew = [method.personalize(block, broadcast, None) for block in blocks]
+    broadcasts, server, states = [method.initialize(schema_of(data))], None, [None] * len(blocks)
+    for _ in range(method.n_rounds):
+        rounds = zip(blocks, states, strict=True)
+        sent = [method.client_update(block, broadcasts[-1], state) for block, state in rounds]
+        updates, states = zip(*sent, strict=True)
+        arrived = [updates[i] for i in rng.permutation(len(updates))]
+        relays = [reduce(add, arrived[:2]), reduce(add, arrived[2:])]
+        broadcast, server = method.aggregate(iter(relays), broadcasts[-1], server)
+        broadcasts.append(broadcast)
+    rounds = zip(blocks, states, strict=True)
+    kept = [method.personalize(block, broadcasts[-1], state) for block, state in rounds]
+    anew = [method.personalize(block, broadcasts[1], None) for block in blocks]
     for models in (kept, anew):
-        assert_same_models(with_models(clf, broadcast, models), clf, data.X)
+        assert_same_fits(with_models(clf, broadcasts, models), clf, data.X)
 
 
 # 8. Personalization off is the global model; all the way up, a client's own least squares.
@@ -339,7 +352,6 @@ ROUND_TRIPS = {
     "pickle": lambda clf, path: pickle.loads(pickle.dumps(clf)),
     "joblib": dump_and_load,
     "save": save_and_load,
-    "deepcopy": lambda clf, path: copy.deepcopy(clf),
 }
 
 
@@ -351,7 +363,7 @@ def test_copies_keep_every_model_and_the_stream(new, data, tmp_path, way):
     clf = guest.personalize(early.fit(new(retain_statistics=True)))
     back = ROUND_TRIPS[way](clf, tmp_path)
     assert repr(back) == repr(clf)
-    assert_same_models(back, clf, data.X, rtol=0.0)
+    assert_same_fits(back, clf, data.X, rtol=0.0)
     assert_same_models(late.feed(back), late.feed(clf), data.X, rtol=0.0)
 
 
@@ -367,7 +379,7 @@ KINDS = {
 
 @pytest.mark.parametrize("way", ROUND_TRIPS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", analytic.__all__)
+@pytest.mark.parametrize("name", ["AnaPFLClassifier", "FedHiPClassifier"])
 def test_copies_keep_ids_labels_and_dtypes_of_any_kind(data, tmp_path, name, kind, way):
     ids, classes, dtype = KINDS[kind]
     codes = np.searchsorted(IDS, data.groups)
@@ -375,7 +387,7 @@ def test_copies_keep_ids_labels_and_dtypes_of_any_kind(data, tmp_path, name, kin
     y = np.array(classes)[np.searchsorted(CLASSES, data.y) % len(classes)]
     X = data.X.astype(dtype)
     clf = estimator(name, fit_intercept=True).fit(X, y, groups=groups)
-    plain = np.asarray(ids, dtype=object).tolist()
+    plain = ids.astype("M8[us]").tolist() if isinstance(ids, np.ndarray) else ids
     assert set(clf.clients_.tolist()) == set(plain)
     back = ROUND_TRIPS[way](clf, tmp_path)
     assert list(map(type, back.clients_.tolist())) == list(map(type, clf.clients_.tolist()))
@@ -404,25 +416,28 @@ def test_clone_is_unfitted_and_fits_alike(new, data):
     clf = data.fit(new())
     again = clone(clf)
     assert again.get_params() == clf.get_params()
-    assert not [name for name in vars(again) if name.endswith("_")]
-    assert_same_models(data.fit(again), clf, data.X, rtol=0.0)
+    assert vars(again).keys() == clf.get_params().keys()
+    assert_same_fits(data.fit(again), clf, data.X, rtol=0.0)
 
 
 # 10. No message carries rows or labels.
 
 
+def shapes(message):
+    return tuple((name, array.shape) for name, array in message.arrays().items())
+
+
 def test_messages_have_one_size_whatever_the_rows(new, data):
-    clf = data.fit(new())
-    method, hello = clf._fitted_method, clf._fitted_method.initialize(schema_of(data))
-    sizes = set()
-    for block in [*one_client_blocks(data), *one_client_blocks(federation(seed=5))]:
-        update, _ = method.client_update(block, hello, None)
-        answer, _ = method.aggregate([update], hello, None)
-        sizes.add(
-            tuple(
-                (name, array.shape)
-                for message in (hello, update, answer)
-                for name, array in message.arrays().items()
-            )
-        )
+    other = federation(seed=5, sizes=(2, 3, 4, 30, 50, 100))
+    clf, again = data.fit(new()), other.fit(new())
+    assert (clf.bytes_up_, clf.bytes_down_) == (again.bytes_up_, again.bytes_down_)
+    method, sizes = clf._fitted_method, set()
+    for block in [*one_client_blocks(data), *one_client_blocks(other)]:
+        broadcast, server, state = method.initialize(schema_of(data)), None, None
+        size = [shapes(broadcast)]
+        for _ in range(method.n_rounds):
+            update, state = method.client_update(block, broadcast, state)
+            broadcast, server = method.aggregate([update], broadcast, server)
+            size += [shapes(update), shapes(broadcast)]
+        sizes.add(tuple(size))
     assert len(sizes) == 1

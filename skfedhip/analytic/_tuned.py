@@ -1,6 +1,5 @@
 """The shell of the classifiers that tune themselves: search, then fit with the best."""
 
-import warnings
 from abc import abstractmethod
 from numbers import Integral
 
@@ -15,6 +14,7 @@ from ..exceptions import GridEdgeWarning, StatisticsDroppedError
 from ..model_selection import ClientKFold
 from ..protocol import Schema, run_federation
 from ..utils._threads import single_blas_thread
+from ..utils._warn import warn_user
 from ._classifier import ClosedFormClassifier
 from ._method import RidgeSum
 from ._search import split_scores
@@ -158,11 +158,10 @@ class TunedClassifier(ClosedFormClassifier):
 
     def _warn_at_edge(self, name, values, at):
         if len(values) > 1 and values[at] > 0 and at in (0, len(values) - 1):
-            warnings.warn(
+            warn_user(
                 f"the best {name}, {values[at]:.3g}, lies at the edge of its grid from "
                 f"{values[0]:.3g} to {values[-1]:.3g}; pass wider {name}s.",
                 GridEdgeWarning,
-                stacklevel=2,
             )
 
     def _report(self, total, grid, choice):

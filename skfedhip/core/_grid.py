@@ -165,13 +165,13 @@ def fedhip_held_out(train, test, rotation, alphas, betas, scoring, masks):
         unseen = test.targets - z_test @ coef.T
 
         def errors(own, out, scale=scale, seen=seen, unseen=unseen):
+            if not alphas.any():  # nobody personalizes
+                return np.repeat(unseen[None, out], len(alphas), axis=0)
             rows = z_train[own] * scale
             spectrum = kernel_spectrum(rows)
             kernel = (z_test[out] * scale) @ rows.T
             projected = spectrum[0].T @ seen[own]
-            return held_out_errors(
-                spectrum, kernel=kernel, projected=projected, residuals=unseen[out], alphas=alphas
-            )
+            return held_out_errors(spectrum, projected, kernel, unseen[out], alphas)
 
         tables.append(held_out_totals(train, test, errors, len(alphas), scoring, masks))
     return np.stack(tables, axis=1)

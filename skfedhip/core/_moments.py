@@ -32,7 +32,7 @@ class Moments:
         gap = rows - mean
         # The second term takes out what rounding left in the mean.
         squares = weight @ gap**2 - (weight @ gap) ** 2 / total
-        return cls(np.asarray(total), mean + weight @ gap / total, squares)
+        return cls(np.asarray(total), mean + weight @ gap / total, np.maximum(squares, 0.0))
 
     def __add__(self, other):
         weight = self.weight + other.weight

@@ -4,11 +4,12 @@ Coefficients are stored as scikit-learn stores them, (d, p): one row a class.
 """
 
 import itertools
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgWarning, lapack
+
+from ..utils._warn import warn_user
 
 SINGULAR = 1e-9
 """Reciprocal condition number below which a Cholesky solution is not trusted."""
@@ -109,11 +110,10 @@ def _eigen_root(gram, beta):
     values, vectors = np.linalg.eigh(gram)
     kept = values > len(gram) * np.finfo(float).eps * max(values[-1], np.finfo(float).tiny)
     if beta == 0 and not kept.all():
-        warnings.warn(
+        warn_user(
             f"beta=0 and the Gram matrix is singular (rank {kept.sum()} of {len(gram)}): the "
             "minimum-norm solution is used; set beta > 0 for a unique one.",
             LinAlgWarning,
-            stacklevel=2,
         )
     return vectors[:, kept] / np.sqrt(values[kept] + beta)
 
@@ -278,11 +278,10 @@ def minimum_norm_ridge(rows, targets, offsets, beta, leverage=None):
         if leverage is not None:
             leverage[start:stop] = root.leverage(rows[start:stop])
     if deficient and beta == 0:
-        warnings.warn(
+        warn_user(
             "beta=0 and a client's system is singular: its minimum-norm solution is used; set "
             "beta > 0 for a unique one.",
             LinAlgWarning,
-            stacklevel=2,
         )
     return out
 

@@ -213,6 +213,8 @@ class FederatedStandardScaler(
 
 def _insert_column(features, position, ids):
     """Put the id column back; as numbers where no id changes by that."""
-    if ids.dtype.kind in "iufb" and np.array_equal(ids.astype(features.dtype), ids):
+    if ids.dtype.kind in "iufb" and np.array_equal(
+        ids.astype(features.dtype).astype(ids.dtype), ids
+    ):
         return np.insert(features, position, ids, axis=1)
     return np.insert(features.astype(object), position, ids, axis=1)

@@ -177,7 +177,7 @@ def _kind(ids):
         return None
     if ids.dtype.kind in "iufb":
         return "numbers"
-    types = set(map(type, ids.tolist())) if ids.dtype.kind == "O" else set()
+    types = set(map(type, ids.tolist())) - {type(None)} if ids.dtype.kind == "O" else set()
     if _all(types, numbers.Number):
         return "numbers"
     return "strings" if ids.dtype.kind == "U" or _all(types, str) else None
