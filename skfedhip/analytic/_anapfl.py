@@ -258,6 +258,9 @@ class AnaPFLClassifier(ClosedFormClassifier):
         Class labels.
     clients_ : ndarray of shape (K,)
         Client ids, sorted.
+    temperature_ : float
+        What scores are divided by before the softmax of ``predict_proba``: the best for the rows
+        of ``fit``, each scored by models that never saw it; 1 where there was no ``fit``.
     bytes_up_, bytes_down_ : int
         What one client sends and receives.
     n_features_in_ : int

@@ -235,6 +235,9 @@ class FedHiPClassifier(ClosedFormClassifier):
         access, since models of small clients are kept in factors.
     personal_intercept_ : ndarray of shape (K, d) or (K, 1)
         Their intercepts.
+    temperature_ : float
+        What scores are divided by before the softmax of ``predict_proba``: the best for the rows
+        of ``fit``, each scored by models that never saw it; 1 where there was no ``fit``.
     bytes_up_, bytes_down_ : int
         What one client sends and receives.
     n_features_in_ : int

@@ -64,7 +64,7 @@ def _parser():
         description="Compare on the 1797 handwritten digits that come with scikit-learn.",
         epilog=f"example:\n  {_PROG} digits --clients 50 --json digits.json",
     )
-    _add_options(digits, clients=20)
+    _add_options(digits, clients=20, methods=list(METHODS))
     digits.set_defaults(title="Digits", load=lambda args: _data.load_digits())
     fashion = commands.add_parser(
         "fashion-mnist",
@@ -81,7 +81,7 @@ def _parser():
         default=_FASHION_MNIST,
         help="directory of the four idx files, plain or gzipped (default: %(default)s)",
     )
-    _add_options(fashion, clients=50)
+    _add_options(fashion, clients=50, methods=["local", "afl", "fedhip", "anapfl"])
     fashion.set_defaults(
         title="Fashion-MNIST", load=lambda args: _data.load_fashion_mnist(args.data_dir)
     )
@@ -89,10 +89,10 @@ def _parser():
     return parser
 
 
-def _add_options(parser, clients):
-    """The options that all data sets have in common, ``clients`` the default of one."""
+def _add_options(parser, clients, methods):
+    """The options that all data sets have in common, and the defaults of two."""
     _add_split_options(parser.add_argument, clients)
-    _add_run_options(parser.add_argument)
+    _add_run_options(parser.add_argument, methods)
     parser.set_defaults(run=_run_dataset, parser=parser)
 
 
@@ -127,13 +127,13 @@ def _add_split_options(option, clients):
     )
 
 
-def _add_run_options(option):
+def _add_run_options(option, methods):
     option(
         "--methods",
         metavar="NAMES",
         type=method_names,
-        default=list(METHODS),
-        help=f"which to run, separated by commas (default: {','.join(METHODS)})",
+        default=methods,
+        help=f"which of {','.join(METHODS)} to run (default: {','.join(methods)})",
     )
     option(
         "--jobs",
@@ -148,14 +148,19 @@ def _add_run_options(option):
         type=output_file,
         help="write configuration, versions and unrounded results to this file too",
     )
+    option("--plot", metavar="FILE", type=output_file, help="draw one dot a client into this file")
 
 
 def _add_speed(commands):
-    from . import _speed
+    from . import _speed, _tuning
 
-    parser = commands.add_parser("speed", help="how fast fit and predict are")
-    _speed.add_arguments(parser)
-    parser.set_defaults(run=_speed.run)
+    for name, module, words in (
+        ("speed", _speed, "how fast fit, tuning and predict are"),
+        ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
+    ):
+        parser = commands.add_parser(name, help=words, description=module.__doc__)
+        module.add_arguments(parser)
+        parser.set_defaults(run=module.run, parser=parser)
 
 
 def _run_dataset(args):
@@ -181,6 +186,8 @@ def _run_dataset(args):
     print(render(configuration, records), flush=True)
     if args.json is not None:
         _write(args, {"configuration": configuration, "results": records})
+    if args.plot is not None:
+        _plot(args, {METHODS[result.name].label: result.scores for result in results})
 
 
 def _federation(args):
@@ -197,6 +204,16 @@ def _federation(args):
         options = f"--clients {args.clients} --dirichlet {args.dirichlet:g}"
         args.parser.error(f"no split of the rows with {options}: {error}")
     return X, y, groups
+
+
+def _plot(args, scores):
+    from ..metrics import ClientScoreDisplay
+
+    try:
+        display = ClientScoreDisplay(scores, score_name="accuracy").plot()
+        display.figure_.savefig(args.plot, dpi=150)
+    except (ImportError, OSError, ValueError) as error:
+        args.parser.error(f"can't draw {str(args.plot)!r}: {error}")
 
 
 def _write(args, content):

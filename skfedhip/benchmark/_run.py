@@ -10,11 +10,13 @@ from tqdm import tqdm
 from ..analytic import (
     AFLClassifier,
     AnaPFLClassifier,
+    AnaPFLClassifierCV,
     FedHiPClassifier,
+    FedHiPClassifierCV,
     LocalRidgeClassifier,
 )
 from ..metrics import ClientScores, client_scores, client_summary
-from ._data import split_within_clients
+from ..model_selection import ClientShuffleSplit
 
 
 class Method(NamedTuple):
@@ -31,8 +33,12 @@ METHODS = {
     "anapfl": Method(
         "AnaPFL", lambda seed, n_jobs: AnaPFLClassifier(random_state=seed, n_jobs=n_jobs)
     ),
+    "fedhip-cv": Method("FedHiP-CV", lambda seed, n_jobs: FedHiPClassifierCV(n_jobs=n_jobs)),
+    "anapfl-cv": Method(
+        "AnaPFL-CV", lambda seed, n_jobs: AnaPFLClassifierCV(random_state=seed, n_jobs=n_jobs)
+    ),
 }
-"""From a method's name on the command line. Parameters are fixed: the defaults of the classes."""
+"""From a method's name on the command line. Parameters are the defaults of the classes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Result:
     estimator : str
         Name of the estimator's class.
     parameters : dict
-        The estimator's parameters.
+        The estimator's parameters, and what it chose where it tunes itself.
     scores : ClientScores
         Accuracy of each client on its held-out rows.
     fit_seconds : float
@@ -101,7 +107,8 @@ def evaluate(estimators, X, y, groups, *, test_size=0.25, seed=0, progress=False
     list of Result
         In the order of ``estimators``.
     """
-    train, test = split_within_clients(y, groups, test_size, seed)
+    splitter = ClientShuffleSplit(test_size=test_size, random_state=seed)
+    ((train, test),) = splitter.split(X, y, groups)
     fit_rows, test_rows = ((X[rows], y[rows], groups[rows]) for rows in (train, test))
     results = []
     disable = None if progress else True
@@ -113,6 +120,14 @@ def evaluate(estimators, X, y, groups, *, test_size=0.25, seed=0, progress=False
     return results
 
 
+def _parameters(estimator):
+    """The parameters as given, and those that a search chose."""
+    chosen = ("alpha", "gamma", "beta", "lam", "local_classes_only")
+    found = {name: getattr(estimator, f"{name}_", None) for name in chosen}
+    params = estimator.get_params(deep=False)
+    return params | {name: value for name, value in found.items() if value is not None}
+
+
 def _run_one(name, estimator, fit_rows, test_rows):
     X, y, groups = fit_rows
     start = perf_counter()
@@ -122,7 +137,7 @@ def _run_one(name, estimator, fit_rows, test_rows):
     return Result(
         name,
         type(estimator).__name__,
-        estimator.get_params(deep=False),
+        _parameters(estimator),
         client_scores(y, estimator.predict(X, groups=groups), groups),
         seconds,
         int(estimator.bytes_up_),

@@ -2,14 +2,16 @@
 
 import time
 import tracemalloc
+import warnings
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info, threadpool_limits
 from tqdm import tqdm
 
-from skfedhip import FedHiPClassifier
+from skfedhip import FedHiPClassifier, FedHiPClassifierCV, GridEdgeWarning
 
 from . import _rivals
 from ._arguments import output_file, whole_number
@@ -69,6 +71,8 @@ class Sizes:
 WIDE = Sizes(20_000, 768, 100, 100)
 MANY = Sizes(20_000, 768, 500, 10)
 TINY = Sizes(200_000, 256, 10_000, 10)
+TUNING = Sizes(15_000, 1_280, 100, 10)
+TUNING_LARGE = Sizes(15_000, 1_280, 50, 10)
 LOOKUP = Sizes(100_000, 512, 1_000, 10)
 
 
@@ -124,6 +128,36 @@ def compare_jobs(sizes, repeats):
     one, _ = _best(lambda: _fit(X, y, groups, n_jobs=1), repeats)
     note = "one job uses BLAS threads where it can"
     return Result(f"fit, n_jobs=2 vs n_jobs=1, {sizes}", one / two, 1, True, two, one, note)
+
+
+def compare_tuning(sizes, repeats, bar):
+    """A search over 15 x 15 penalties against one fit."""
+    X, y, groups = sizes.draw()
+    grid = np.logspace(-2, 4, 15)
+    search = FedHiPClassifierCV(grid, grid, missing_groups="global", n_jobs=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GridEdgeWarning)
+        ours, _ = _best(lambda: search.fit(X, y, groups=groups), 1)
+    rival, _ = _best(lambda: _fit(X, y, groups, n_jobs=2), repeats)
+    name = f"FedHiPClassifierCV, 15 x 15 grid, vs one fit, {sizes}"
+    return Result(name, ours / rival, bar, False, ours, rival)
+
+
+def compare_grid_search(sizes, repeats):
+    """The same search against GridSearchCV, timed on a sample of its candidates."""
+    X, y, groups = sizes.draw()
+    grid = np.logspace(-2, 4, 15)
+    search = FedHiPClassifierCV(grid, grid, missing_groups="global", n_jobs=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GridEdgeWarning)
+        ours, _ = _best(lambda: search.fit(X, y, groups=groups), 1)
+    table = np.column_stack([groups, X])
+    sample = {"alpha": [1.0], "beta": [1.0]}
+    rival = GridSearchCV(FedHiPClassifier(group_column=0, n_jobs=2), sample, cv=5, refit=False)
+    seconds, _ = _best(lambda: rival.fit(table, y), 1)
+    name = f"FedHiPClassifierCV vs GridSearchCV(cv=5), 15 x 15 grid, {sizes}"
+    note = "rival timed on 1 of 225 candidates"
+    return Result(name, 225 * seconds / ours, 100, True, ours, 225 * seconds, note)
 
 
 def compare_predict(sizes, repeats):
@@ -205,6 +239,9 @@ def comparisons(scale, repeats):
         case(compare_ridge_loop, WIDE, repeats),
         case(compare_tiny_clients, TINY, repeats),
         case(compare_jobs, WIDE, repeats),
+        case(compare_tuning, TUNING, repeats, 6),
+        case(compare_tuning, TUNING_LARGE, repeats, 10),
+        case(compare_grid_search, TUNING, repeats),
         case(compare_predict, LOOKUP, repeats),
         case(compare_flop_floor, WIDE, repeats),
         case(compare_memory, WIDE, 1),

@@ -119,7 +119,8 @@ def _notes(test_size, records):
         f"{METHODS[record['method']].label} {_numbers(record['parameters'])}" for record in records
     )
     return [
-        fill(text, _WIDTH) for text in (legend, f"Parameters are fixed, not tuned: {settings}.")
+        fill(text, _WIDTH)
+        for text in (legend, f"Parameters, tuned in the CV methods alone: {settings}.")
     ]
 
 

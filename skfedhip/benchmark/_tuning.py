@@ -139,7 +139,10 @@ def run(args):
     """Measure and print the whole table."""
     data = {"digits": _data.load_digits()}
     if args.data_dir:
-        data["fashion-mnist"] = _data.load_fashion_mnist(args.data_dir)
+        try:
+            data["fashion-mnist"] = _data.load_fashion_mnist(args.data_dir)
+        except (OSError, ValueError) as error:
+            args.parser.error(str(error))
     work = [(cell, seed) for cell in cells(data) for seed in range(args.seeds)]
     runs = {}
     with warnings.catch_warnings():

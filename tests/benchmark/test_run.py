@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 from skfedhip import AFLClassifier, LocalRidgeClassifier
 from skfedhip.benchmark import _table
 from skfedhip.benchmark.__main__ import main
-from skfedhip.benchmark._data import split_within_clients
-from skfedhip.benchmark._run import evaluate
+from skfedhip.benchmark._run import METHODS, evaluate
 from skfedhip.datasets import partition_dirichlet
+from skfedhip.model_selection import ClientShuffleSplit
 
 
 def run(capsys, *argv):
@@ -73,8 +73,8 @@ def test_digits_prints_what_json_holds(capsys, tmp_path):
     }.items() <= content["configuration"].items()
     assert set(content["versions"]) == {"python", "skfedhip", "numpy", "scipy", "scikit-learn"}
     rows, results = table_rows(out), content["results"]
-    assert list(rows) == ["Local", "AFL", "FedHiP", "AnaPFL"]
-    assert [r["method"] for r in results] == ["local", "afl", "fedhip", "anapfl"]
+    assert list(rows) == [method.label for method in METHODS.values()]
+    assert [r["method"] for r in results] == list(METHODS)
     keys = ("mean", "weighted_mean", "std", "worst_decile")
     for cells, record in zip(rows.values(), results, strict=True):
         assert cells[:4] == [f"{record[key]:.4f}" for key in keys]
@@ -84,7 +84,7 @@ def test_digits_prints_what_json_holds(capsys, tmp_path):
     assert max(map(len, out.splitlines())) <= 80
     for part in ("20 clients", "alpha 0.1", "seed 3", "1,797 rows", "64 features", "10 classes"):
         assert part in out
-    assert "fixed, not tuned" in out
+    assert "Parameters, tuned in the CV methods alone" in out
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
@@ -93,7 +93,7 @@ def test_numbers_are_those_of_the_estimators(capsys, tmp_path):
     _, content = run_json(capsys, tmp_path / "out.json", *argv)
     X, y = load_digits(return_X_y=True)
     groups = partition_dirichlet(y, 6, 1.0, random_state=1)
-    train, test = split_within_clients(y, groups, 0.25, 1)
+    ((train, test),) = ClientShuffleSplit(test_size=0.25, random_state=1).split(X, y, groups)
     for clf, record in zip(
         (AFLClassifier(), LocalRidgeClassifier()), content["results"], strict=True
     ):
@@ -229,45 +229,6 @@ def test_evaluate_takes_any_ids_and_keeps_order():
     assert results[1].parameters["beta"] == 2.0
     assert results[0].scores.clients.tolist() == ["ann", "bob", "eve"]
     assert results[0].scores.n_rows.tolist() == [5, 5, 5]
-
-
-@pytest.mark.parametrize("test_size", [0.01, 0.25, 0.5, 0.9])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_split_gives_every_client_and_class_its_share(test_size, seed):
-    rng = np.random.default_rng(seed)
-    groups = rng.permutation(np.repeat(np.arange(40), rng.integers(2, 60, 40)))
-    y = rng.integers(0, 5, len(groups))
-    train, test = split_within_clients(y, groups, test_size, seed)
-    np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(y)))
-    assert np.all(np.diff(train) > 0)
-    assert np.all(np.diff(test) > 0)
-    for k in range(40):
-        size, held = np.sum(groups == k), np.sum(groups[test] == k)
-        assert held == min(max(round(test_size * size), 1), size - 1)
-        for c in range(5):
-            share = held / size * np.sum((groups == k) & (y == c))
-            assert abs(np.sum((groups[test] == k) & (y[test] == c)) - share) < 1
-
-
-def test_split_holds_out_every_row_equally_often():
-    groups, y = np.repeat(["a", "b"], [7, 12]), np.arange(19) % 3
-    held = np.zeros(19)
-    for seed in range(2000):
-        held[split_within_clients(y, groups, 0.25, seed)[1]] += 1
-    expected = np.repeat([2 / 7, 3 / 12], [7, 12])
-    np.testing.assert_allclose(held / 2000, expected, atol=0.05)  # five standard deviations
-
-
-def test_split_follows_the_seed_alone():
-    groups, y = np.arange(200) % 7, np.arange(200) % 4
-    first, again, other = (split_within_clients(y, groups, 0.25, seed)[1] for seed in (5, 5, 6))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_split_refuses_a_single_row():
-    with pytest.raises(ValueError, match=r"client 'ann' has a single row.*at least two"):
-        split_within_clients(np.zeros(3), np.array(["bob", "ann", "bob"]), 0.25, 0)
 
 
 @pytest.mark.parametrize(
