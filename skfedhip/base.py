@@ -83,8 +83,8 @@ def blas_limit(n_jobs):
 class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """Base of the classifiers that keep one model a client and one for everybody else.
 
-    A subclass implements ``_fit`` and ``_client_scores``; this class turns ids and labels into
-    codes on the way in and scores into predictions on the way out.
+    A subclass implements ``fit``, ``_client_scores`` and ``_seen_classes``; this class turns ids
+    and labels into codes on the way in and scores into predictions on the way out.
     """
 
     __metadata_request__fit = {"groups": True}
@@ -170,7 +170,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
             codes[ids == None] = -1  # noqa: E711 - no id, whoever was fitted without one
         unknown = codes < 0
         if unknown.any() and (self.missing_groups == "error" or unknown.all()):
-            example = ids[np.argmax(unknown)]
+            example = ids.tolist()[np.argmax(unknown)]
             some = "none of the client ids is" if unknown.all() else "not all client ids are"
             self._on_missing_groups(
                 f"{some} known from fit (for example {example!r}): the global model answers"

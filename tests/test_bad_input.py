@@ -270,6 +270,15 @@ def test_missing_groups_global(name, data):
     np.testing.assert_array_equal(alone.coef_, as_fit.coef_)
 
 
+def test_rows_without_id_are_nobodys(name, data):
+    alone = estimator(name).fit(data.X, data.y)
+    named = estimator(name).fit(data.X, data.y, groups=["me"] * len(data.y))
+    assert alone.clients_.tolist() == [None]
+    expected = named.decision_function(data.X, groups=["somebody else"] * len(data.y))
+    for groups in (None, [None] * len(data.y)):
+        np.testing.assert_array_equal(alone.decision_function(data.X, groups=groups), expected)
+
+
 def test_missing_groups_unknown_word(name, data):
     with pytest.raises(ValueError, match=r"'missing_groups' parameter"):
         data.fit(estimator(name, missing_groups="ignore"))
@@ -413,8 +422,9 @@ def test_grids_out_of_range(data, name, grid):
 
 
 def wide():
-    """Fewer rows in all than features."""
-    return federation(seed=2, sizes=(1, 2, 3, 5, 4, 3), n_features=25)
+    """Fewer rows in all than features, and others."""
+    data = federation(seed=2, sizes=(1, 2, 3, 5, 4, 3), n_features=25)
+    return data, np.random.default_rng(0).normal(size=(30, 25))  # rows outside of their span
 
 
 PENALTIES = [
@@ -430,11 +440,11 @@ PENALTIES = [
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize(("name", "penalties", "further"), PENALTIES)
 def test_no_penalty_gives_the_minimum_norm_and_warns(name, penalties, further, fit_intercept):
-    data, none = wide(), dict.fromkeys(penalties, 0.0)
+    (data, X), none = wide(), dict.fromkeys(penalties, 0.0)
     clf = estimator(name, fit_intercept=fit_intercept, **none, **further)
     with pytest.warns(LinAlgWarning, match=f"{penalties[0]}=0.*singular.*minimum-norm"):
         data.fit(clf)
-    assert_close(scores_of_all(clf, data.X), reference_of_all(clf, data, data.X), rtol=1e-8)
+    assert_close(scores_of_all(clf, X), reference_of_all(clf, data, X), rtol=1e-8)
     if penalties == ["beta"]:
         for client in IDS:  # a model with more coefficients than rows fits them all
             own = data.of(client)
@@ -447,12 +457,12 @@ def test_no_penalty_gives_the_minimum_norm_and_warns(name, penalties, further, f
 def test_next_to_no_penalty_gives_almost_the_minimum_norm(
     name, penalties, further, value, fit_intercept
 ):
-    data, small = wide(), dict.fromkeys(penalties, value)
+    (data, X), small = wide(), dict.fromkeys(penalties, value)
     clf = data.fit(estimator(name, fit_intercept=fit_intercept, **small, **further))
-    scores = scores_of_all(clf, data.X)
+    scores = scores_of_all(clf, X)
     assert np.isfinite(scores).all()
     clf.set_params(**dict.fromkeys(penalties, 0.0))  # read by the reference alone
-    assert_close(scores, reference_of_all(clf, data, data.X), rtol=1e-5)
+    assert_close(scores, reference_of_all(clf, data, X), rtol=1e-5)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

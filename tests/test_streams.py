@@ -155,6 +155,31 @@ def test_guests_stay_guests_until_their_rows_come_in_a_stream(fixed, data):
     assert_close(scores_of_all(clf, data.X), reference_of_all(clf, members, data.X))
 
 
+def test_tuned_alphas_stay_with_their_clients(data):
+    clf = estimator("FedHiPClassifierCV", alpha_per_client=True, retain_statistics=True)
+    members, guests, late = data.without(ONE_CLASS, MIDDLE), data.of(MIDDLE), data.of(ONE_CLASS)
+    members.fit(clf)
+    alphas = dict(zip(clf.clients_.tolist(), clf.client_alpha_.tolist(), strict=True))
+    assert len(set(alphas.values())) > 1
+    other = next(client for client, alpha in alphas.items() if alpha != clf.alpha_)
+
+    def check(members, guests):
+        known = [client for client in IDS if client in clf.clients_]
+        assert clf.client_alpha_.tolist() == [alphas[client] for client in known]
+        assert_close(scores_of_all(clf, data.X), reference_of_all(clf, members, data.X, guests))
+
+    alphas[MIDDLE] = alphas[ONE_CLASS] = clf.alpha_  # newcomers have what is best for all
+    guests.personalize(clf)
+    check(members, guests)
+    late.feed(clf)
+    check(members.and_(late), guests)
+    clf.forget_clients([other])
+    check(members.and_(late).without(other), guests)
+    alphas[other] = clf.alpha_  # of a client that is forgotten nothing is left
+    data.of(other).feed(clf)
+    check(members.and_(late), guests)
+
+
 # What is retained is bounded, however the rows came.
 
 
@@ -173,7 +198,7 @@ def retained_within_bounds(clf, data):
 
 @pytest.mark.parametrize("cut", ["batches of one client", "rows"])
 def test_retained_numbers_are_bounded(streaming, cut):
-    data = federation(seed=4, sizes=(1, 2, 5, 12, 30, 90))
+    data = federation(seed=4, sizes=(1, 2, 4, 6, 12, 40))
     batches = data.batches(CUTS[cut](data, np.random.default_rng(3)))
     assert retained_within_bounds(stream(streaming(), batches), data)
 

@@ -1,4 +1,4 @@
-"""Closed-form classifiers: one round, no gradients, exact."""
+"""Closed-form classifiers: few rounds, no gradients, exact."""
 
 from ._afl import AFLClassifier
 from ._anapfl import AnaPFLClassifier

@@ -21,7 +21,7 @@ class AFL(ClosedFormMethod):
 
 
 class AFLClassifier(ClosedFormClassifier):
-    """Analytic federated learning: one global ridge classifier, exact in one round.
+    """Analytic federated learning: one global ridge classifier, exact and without gradients.
 
     Objective over the rows of all clients, Y one-hot: ‖Y - F G‖² + β‖G‖². Each client sends
     FᵀF and FᵀY; their sums give the same G as all rows in one place. There are no personal

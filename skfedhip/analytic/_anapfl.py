@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from numbers import Integral, Real
 
 import numpy as np
@@ -118,12 +117,9 @@ class AnaPFL(ClosedFormMethod):
 
     def solve_block(self, block, broadcast):
         """Refinement models of the block's clients, and the losses of their rows left out."""
-        designs = list(islice(self.designs(block, self.design), 2))
-        if len(designs) > 1:
-            return self._solve_large(
-                lambda: self.designs(block, self.design), broadcast, ridge_root
-            )
-        (design,) = designs
+        if self.is_large(block):
+            return self._solve_large(partial(self._pieces, block, broadcast), ridge_root)
+        design = self.design(block)
         q = self.n_components
         safe = ridge_is_safe(design.rows[:, -q:], design.offsets, self.beta)
         few = safe & (design.counts <= q)
@@ -137,6 +133,11 @@ class AnaPFL(ClosedFormMethod):
         )
         with single_blas_thread():
             return PersonalModels.by_form(design, forms)
+
+    def _pieces(self, block, broadcast):
+        """A large block by pieces: (design, streams)."""
+        for design in self.designs(block, self.design):
+            yield design, self._streams(design, broadcast)
 
     def _streams(self, design, broadcast):
         """Residuals E (n, d), Ψ (n, q), and Φ whitened (n, r) where rows are to be left out."""
@@ -161,18 +162,17 @@ class AnaPFL(ClosedFormMethod):
 
     def _solve_each(self, broadcast, root_of_gram, design):
         """Clients one by one, from their Gram matrices or, where these are singular, their rows."""
-        clients = [design.clients([k]) for k in range(len(design.client_ids))]
-        solved = [
-            self._solve_large(lambda own=own: [own], broadcast, root_of_gram) for own in clients
-        ]
-        models = PersonalModels.merge([models for models, _ in solved])
-        return models, sum(losses for _, losses in solved)
+        solved = []
+        for k in range(len(design.client_ids)):
+            own = design.clients([k])
+            whole = [(own, self._streams(own, broadcast))]
+            solved.append(self._solve_large(lambda whole=whole: whole, root_of_gram))
+        return PersonalModels.merge_solved(solved)
 
-    def _solve_large(self, designs, broadcast, root_of_gram):
-        """One client of any number of rows, in bounded memory; ``designs()`` iterates over them."""
+    def _solve_large(self, pieces, root_of_gram):
+        """One client of any number of rows, in bounded memory; ``pieces()`` iterates over them."""
         gram = cross = mixed = class_weights = losses = 0.0
-        for design in designs():
-            residuals, rows, shared = self._streams(design, broadcast)
+        for design, (residuals, rows, shared) in pieces():
             gram = gram + rows.T @ rows
             cross = cross + residuals.T @ rows
             mixed = mixed + (rows.T @ shared if self.calibrate else 0.0)
@@ -181,8 +181,7 @@ class AnaPFL(ClosedFormMethod):
         coef = root.solve(cross)
         if self.calibrate:
             mixed = root.root.T @ mixed
-            for design in designs():
-                residuals, rows, shared = self._streams(design, broadcast)
+            for design, (residuals, rows, shared) in pieces():
                 white = root.whiten(rows)
                 smoother = Smoother(
                     rows @ coef.T,
@@ -201,7 +200,7 @@ class AnaPFL(ClosedFormMethod):
 
 
 class AnaPFLClassifier(ClosedFormClassifier):
-    """AnaPFL: a shared analytic stream and a private residual-refinement stream, in one round.
+    """AnaPFL: a shared analytic stream and a private residual-refinement stream.
 
     The primary stream is one ridge for all clients on random features Φ = φ(F R), the refinement
     stream each client's own ridge on what that leaves unexplained, in random features Ψ of

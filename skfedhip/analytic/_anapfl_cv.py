@@ -113,6 +113,8 @@ class AnaPFLClassifierCV(TunedClassifier, AnaPFLClassifier):
         As in FedHiPClassifierCV.
     client_cv_scores_ : ndarray of shape (K, n_gammas, n_betas, n_lams)
         Each client's mean scores; with ``store_cv_results``.
+    search_temperature_ : float
+        The temperature at which the best log-loss was found; with ``scoring="neg_log_loss"``.
     temperature_ : float
         What scores are divided by before the softmax.
     classes_, clients_, coef_, intercept_, personal_coef_, personal_intercept_

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.linear_model import RidgeClassifier
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,7 +16,13 @@ from ..protocol import Schema, run_federation
 from ..utils._available import available_while
 from ..utils._ids import as_ids, check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._weights import check_weight
+from ._coefficients import CoefficientsMixin
 from ._persistence import PersistenceMixin
+
+
+def _labels(y, weight):
+    """Distinct labels of the rows that count."""
+    return np.unique(y if weight is None else y[weight > 0])
 
 
 def _check_can_stream(estimator):
@@ -29,7 +34,7 @@ def _check_can_forget(estimator):
         estimator._check_can_stream()
 
 
-class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
+class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClassifier):
     """Base of the closed-form classifiers; a subclass names its method and its parameters."""
 
     _parameter_constraints = {
@@ -73,7 +78,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         with self._all_or_nothing():
             X, y, ids = self._validate_training(X, y, groups, reset=True)
             weight = check_weight(sample_weight, X)
-            self._start(X, np.unique(y if weight is None else y[weight > 0]), retain=False)
+            self._start(X, _labels(y, weight), retain=False)
             self._prepare(X, y, ids)
             block = self._block(X, y, ids, weight)
             self.clients_ = block.client_ids
@@ -81,7 +86,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             if self.retain_statistics:
                 self._retained = RetainedClients()
                 self._retain(blocks)
-            self._solve(blocks, calibrate=True)
+            self._first_solve(blocks)
         return self
 
     @available_while(_check_can_stream)
@@ -119,7 +124,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             first = not hasattr(self, "classes_")
             X, y, ids = self._validate_training(X, y, groups, reset=first)
             weight = check_weight(sample_weight, X)
-            labels = np.unique(y if weight is None else y[weight > 0])
+            labels = _labels(y, weight)
             if first:
                 self._start(X, labels if classes is None else np.unique(classes), retain=True)
                 self.clients_ = np.empty(0, dtype=ids.dtype)
@@ -150,12 +155,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         """
         check_is_fitted(self)
         ids = np.atleast_1d(as_ids(list(ids), len(ids), allow_none=True))
-        known = lookup_ids(self.clients_, ids)
-        if (known < 0).any():
-            raise ValueError(
-                f"client {ids[np.argmin(known)]!r} is not one of the {len(self.clients_)} fitted "
-                "clients; see clients_."
-            )
+        known = self._client_positions(ids)
         left = np.delete(self.clients_, known)
         if not set(left.tolist()) - self._retained.guests:
             raise ValueError(
@@ -195,14 +195,14 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         with self._all_or_nothing():
             X, y, ids = self._validate_training(X, y, groups, reset=False)
             weight = check_weight(sample_weight, X)
-            self._check_labels(np.unique(y if weight is None else y[weight > 0]))
+            self._check_labels(_labels(y, weight))
             block = self._block(X, y, ids, weight)
             check_same_kind(self.clients_, block.client_ids)
             known = lookup_ids(self.clients_, block.client_ids) >= 0
             if known.any():
+                old = block.client_ids.tolist()[np.argmax(known)]
                 raise ValueError(
-                    f"client {block.client_ids[np.argmax(known)]!r} has a model already; use "
-                    "partial_fit to add rows to it."
+                    f"client {old!r} has a model already; use partial_fit to add rows to it."
                 )
             blocks = block.cut(self._block_rows(X.shape[1]))
             new = self._personal_models(blocks)
@@ -214,95 +214,11 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
             self._models = self._in_order([models, *new])
         return self
 
-    def export_client(self, client):
-        """One client's model as a plain linear classifier that needs no groups.
-
-        Parameters
-        ----------
-        client : hashable scalar
-            One of ``clients_``.
-
-        Returns
-        -------
-        RidgeClassifier
-            Fitted, with the client's coefficients; it takes the features without any id column.
-        """
-        check_is_fitted(self)
-        k = self._client_position(client)
-        coef = self._solved_models().coef(k)
-        return self._linear_classifier(coef, k)
-
-    def _client_position(self, client):
-        position = lookup_ids(self.clients_, as_ids([client], 1, allow_none=True))[0]
-        if position < 0:
-            raise ValueError(
-                f"client {client!r} is not one of the {len(self.clients_)} fitted clients; see "
-                "clients_."
-            )
-        return position
-
-    def _linear_classifier(self, coef, k):
-        """A RidgeClassifier with coefficients (d, p), restricted as client k is."""
-        coef, intercept = coef[:, self._lead :], self._intercepts(coef)[:, 0]
-        if self._restricts_classes():
-            allowed = self._seen_classes()[k]
-            coef = np.where(allowed[:, None], coef, 0.0)
-            intercept = np.where(allowed, intercept, -np.inf)
-        # Fitted on anything, so that all that scikit-learn expects is there; then ours.
-        linear = RidgeClassifier(fit_intercept=bool(self._lead), solver="cholesky")
-        linear.fit(np.eye(len(self.classes_), coef.shape[1]), self.classes_)
-        linear.set_params(alpha=self._fitted_method.beta, solver="auto")
-        linear.coef_ = self._public(coef)
-        linear.intercept_ = self._public(intercept[:, None])[:, 0]
-        return linear
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         # Without an intercept the boundary of two classes passes through the origin.
         tags.classifier_tags.poor_score |= not self.fit_intercept
         return tags
-
-    @property
-    def coef_(self):
-        """Coefficients of the global model, shape (d, m); (1, m) for two classes."""
-        return self._public(self._global_coef()[:, self._lead :])
-
-    @property
-    def intercept_(self):
-        """Intercepts of the global model, shape (d,); (1,) for two classes."""
-        return self._public(self._intercepts(self._global_coef()))[:, 0]
-
-    @property
-    def personal_coef_(self):
-        """Coefficients of every client, shape (K, d, m); (K, 1, m) for two classes."""
-        return self._public(self._personal_coefs()[:, :, self._lead :])
-
-    @property
-    def personal_intercept_(self):
-        """Intercepts of every client, shape (K, d); (K, 1) for two classes."""
-        return self._public(self._intercepts(self._personal_coefs()))[:, :, 0]
-
-    @property
-    def _lead(self):
-        """1 where the first column of coefficients is an intercept, 0 where there is none."""
-        self._solved_models()
-        return int(self._fitted_method.fit_intercept)
-
-    def _global_coef(self):
-        return self._solved_models().base
-
-    def _personal_coefs(self):
-        return self._solved_models().coefs()
-
-    def _intercepts(self, coef):
-        """Intercepts (..., d, 1) of coefficients (..., d, p)."""
-        return coef[..., :1] if self._lead else np.zeros((*coef.shape[:-1], 1))
-
-    def _public(self, coef):
-        """Coefficients (..., d, m) as scikit-learn shapes them, in X's dtype."""
-        if coef.shape[-2] == 2:
-            coef = coef[..., 1:, :] - coef[..., :1, :]
-        return coef.astype(self._dtype, copy=False)
 
     @contextmanager
     def _all_or_nothing(self):
@@ -330,7 +246,7 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         if len(classes) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, got one class: "
-                f"{classes[0]!r}; check y, or name all classes in the first partial_fit."
+                f"{classes.tolist()[0]!r}; check y, or name all classes in the first partial_fit."
             )
         self.classes_ = classes
         self._dtype = X.dtype
@@ -359,8 +275,8 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
         unseen = np.setdiff1d(labels, self.classes_)
         if len(unseen):
             raise ValueError(
-                f"label {unseen[0]!r} is not among the classes, which are {self.classes_}; name "
-                "all classes in the first partial_fit."
+                f"label {unseen.tolist()[0]!r} is not among the classes, which are "
+                f"{self.classes_}; name all classes in the first partial_fit."
             )
 
     def _block(self, X, y, ids, weight):
@@ -399,6 +315,10 @@ class ClosedFormClassifier(PersistenceMixin, PersonalizedClassifier):
     def _retain(self, blocks):
         for block in blocks:
             self._retained.add(self._fitted_method.whole_design(block))
+
+    def _first_solve(self, blocks):
+        """What ``fit`` does with the blocks of all clients."""
+        self._solve(blocks, calibrate=True)
 
     def _solve(self, blocks, guests=(), *, calibrate, known=None):
         """Run the federation on blocks and give the guests their models."""

@@ -117,9 +117,9 @@ class _BlockSolver:
         """The direct form of clients that are batched where they are small."""
         if self.whitens:
             clients = [design.clients([k]) for k in range(len(design.client_ids))]
-            solved = [self.large(lambda own=own: [own]) for own in clients]
-            models = PersonalModels.merge([models for models, _ in solved])
-            return models, sum(losses for _, losses in solved)
+            return PersonalModels.merge_solved(
+                [self.large(lambda own=own: [own]) for own in clients]
+            )
         centered = design.centered(self.broadcast.mean)
         residuals = centered.residuals(self.broadcast.coef)
         leverage, losses = self.method.row_array(design), 0.0
@@ -182,11 +182,12 @@ class _BlockSolver:
 
 
 class FedHiPClassifier(ClosedFormClassifier):
-    """FedHiP: closed-form personalized ridge classifiers, exact in one round.
+    """FedHiP: closed-form personalized ridge classifiers, exact and without gradients.
 
     Objective of client k over one-hot labels: ‖Y - F P‖² + α‖Y_k - F_k P‖² + β‖P‖², the first
     term over the rows of all clients. Statistics go up, their sum comes down, each client solves
-    for its own P_k. It does not move when the other clients' rows are dealt out differently.
+    for its own P_k, which does not move when the other clients' rows are dealt out differently. A
+    second round, of losses of rows left out, only fits the temperature of the probabilities.
 
     Parameters
     ----------

@@ -115,11 +115,13 @@ class FedHiPClassifierCV(TunedClassifier):
         which is across clients for leave-one-out and across splits for folds. Scores are those
         of ``local_classes_only_``.
     client_alpha_ : ndarray of shape (K,)
-        The alpha of each client in ``clients_``.
+        The alpha of each client in ``clients_``; newcomers have ``alpha_``.
     client_cv_scores_ : ndarray of shape (K, n_betas, n_alphas)
         Each client's mean scores; with ``store_cv_results``.
     alphas_, betas_ : ndarray
         The grid, ascending.
+    search_temperature_ : float
+        The temperature at which the best log-loss was found; with ``scoring="neg_log_loss"``.
     temperature_ : float
         What scores are divided by before the softmax.
     classes_, clients_, coef_, intercept_, personal_coef_, personal_intercept_
@@ -199,26 +201,34 @@ class FedHiPClassifierCV(TunedClassifier):
     def _search(self, **how):
         return FedHiPSearch(free=1 if self.alpha_per_client else None, **how)
 
+    def _start(self, X, classes, *, retain):
+        self._own_alphas = {}
+        super()._start(X, classes, retain=retain)
+
     def _method(self):
-        own = {}
-        if hasattr(self, "client_alpha_") and np.ptp(self.client_alpha_):
-            own = dict(zip(self._tuned_clients, self.client_alpha_.tolist(), strict=True))
         return FedHiPOfEach(
             **self._shared_parameters(),
             alpha=getattr(self, "alpha_", 1.0),
             beta=getattr(self, "beta_", 1.0),
             solver=self.solver,
-            client_alpha=own,
+            client_alpha=self._own_alphas,
         )
 
     def _adopt(self, choices):
-        alphas = np.full(len(self.clients_), self.alpha_)
         if self.alpha_per_client:
-            own = np.concatenate([choice.own for choice in choices])
-            alphas = self.alphas_[own]
-        self.client_alpha_ = alphas
-        self._tuned_clients = self.clients_.tolist()
+            own = self.alphas_[np.concatenate([choice.own for choice in choices])]
+            self._own_alphas = dict(zip(self.clients_.tolist(), own.tolist(), strict=True))
+
+    @property
+    def client_alpha_(self):
+        """The alpha of each client, shape (K,); newcomers have the shared one."""
+        return np.array([self._own_alphas.get(c, self.alpha_) for c in self.clients_.tolist()])
+
+    def _tuning_to_arrays(self):
+        arrays, values = super()._tuning_to_arrays()
+        return arrays | {"client_alpha": self.client_alpha_}, values
 
     def _tuning_from_arrays(self, arrays, values):
+        own = arrays.pop("client_alpha").tolist()
+        self._own_alphas = dict(zip(self.clients_.tolist(), own, strict=True))
         super()._tuning_from_arrays(arrays, values)
-        self._tuned_clients = self.clients_.tolist()

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import islice
 from numbers import Real
 from operator import add
 
@@ -107,9 +106,10 @@ def local_models(design, beta, losses):
         def solver(own):
             leverage = np.empty(own.n_rows) if losses else None
             coefs = solve(own.rows, own.dense_targets(), own.offsets, leverage=leverage, **how)
+            if not losses:
+                return solved(own, DenseModels(coefs), None, None)
             residuals = own.dense_targets() - fitted_values(own.rows, coefs, own.offsets)
-            left = complement(leverage) if losses else None
-            return solved(own, DenseModels(coefs), residuals, left)
+            return solved(own, DenseModels(coefs), residuals, complement(leverage))
 
         return solver
 
@@ -172,12 +172,12 @@ class LocalRidge(ClosedFormMethod):
 
     def solve_block(self, block, broadcast):
         """Personal models of the block's clients, and the losses of their rows left out."""
-        designs = list(islice(self.designs(block, self.design), 2))
-        if len(designs) > 1:
+        if self.is_large(block):
             return self._solve_large(block)
+        design = self.design(block)
         if self.fit_intercept:
-            return self._solve_with_intercept(designs[0])
-        return local_models(designs[0], self.beta, self.losses if self.calibrate else None)
+            return self._solve_with_intercept(design)
+        return local_models(design, self.beta, self.losses if self.calibrate else None)
 
     def _solve_large(self, block):
         """One client whose rows do not fit at once: it is a federation of its own."""

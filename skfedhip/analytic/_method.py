@@ -155,10 +155,14 @@ class ClosedFormMethod:
         total = reduce(add, updates)
         if isinstance(total, LossUpdate):
             return Temperature(np.asarray(best_temperature(total.losses))), server_state
-        sums = RidgeSum(total.statistics, np.asarray(self.global_penalty, dtype=float))
+        return self.solved_sums(total.statistics), total
+
+    def solved_sums(self, statistics):
+        """The message down that is made of the sums, with the global model solved."""
+        sums = RidgeSum(statistics, np.asarray(self.global_penalty, dtype=float))
         with single_blas_thread():  # scipy's BLAS would wait for numpy's idle threads
             sums.coef  # noqa: B018 - solved here, before jobs would each solve it
-        return sums, total
+        return sums
 
     def personalize(self, block, broadcast, state):
         """Personal models of the block's clients, solved now unless an earlier round has."""
@@ -174,9 +178,7 @@ class ClosedFormMethod:
         parts = [block]
         if isinstance(block, ClientBlock) and len(block.client_ids) > 1:
             parts = block.cut(self.max_rows(block))
-        solved = [self.solve_block(part, broadcast) for part in parts]
-        models = PersonalModels.merge([models for models, _ in solved])
-        return models, sum(losses for _, losses in solved)
+        return PersonalModels.merge_solved([self.solve_block(part, broadcast) for part in parts])
 
     def solve_block(self, block, broadcast):
         """:meth:`solve` for one client, or several whose rows can be held at once."""
@@ -246,6 +248,10 @@ class ClosedFormMethod:
         if isinstance(block, DesignBlock):
             return iter((design(block),))
         return (design(piece) for piece in block.pieces(self.max_rows(block)))
+
+    def is_large(self, block):
+        """Whether a block's rows are more than are held at once."""
+        return isinstance(block, ClientBlock) and block.n_rows > self.max_rows(block)
 
     def max_rows(self, block):
         """Rows of a ClientBlock that are held at once."""

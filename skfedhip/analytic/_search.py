@@ -210,7 +210,7 @@ class GridSearch(ClosedFormMethod):
     def personalize(self, block, broadcast, state):
         """What the block's clients take of the free axis, and their scores where kept."""
         if state is None:
-            return ClientChoices(block.client_ids, None, None)
+            return ClientChoices(None, None)
         means = _over_splits(*state)[..., int(broadcast.mask), int(broadcast.temperature)]
         own = None
         if self.free is not None:
@@ -218,7 +218,7 @@ class GridSearch(ClosedFormMethod):
             at[1 + self.free] = slice(None)
             scores = means[tuple(at)]
             own = np.argmax(scores >= scores.max(axis=1, keepdims=True) - _TIE, axis=1)
-        return ClientChoices(block.client_ids, own, means)
+        return ClientChoices(own, means)
 
 
 @dataclass(frozen=True)
@@ -227,14 +227,12 @@ class ClientChoices:
 
     Attributes
     ----------
-    client_ids : ndarray of shape (K,)
     own : ndarray of shape (K,) or None
         Position of each client's own value on the free axis.
     scores : ndarray of shape (K, ...) or None
         Each client's mean score at every grid point.
     """
 
-    client_ids: np.ndarray
     own: np.ndarray | None
     scores: np.ndarray | None
 

@@ -13,10 +13,8 @@ from ..core import TEMPERATURES
 from ..exceptions import GridEdgeWarning, StatisticsDroppedError
 from ..model_selection import ClientKFold
 from ..protocol import Schema, run_federation
-from ..utils._threads import single_blas_thread
 from ..utils._warn import warn_user
 from ._classifier import ClosedFormClassifier
-from ._method import RidgeSum
 from ._search import split_scores
 
 GRID = ["array-like", None]
@@ -70,17 +68,23 @@ class TunedClassifier(ClosedFormClassifier):
             folds.append((masks[0], masks[1]))
         self._folds = tuple(folds)
 
-    def _solve(self, blocks, guests=(), *, calibrate, known=None):
-        if calibrate:
-            known = self._tune(blocks)
-        super()._solve(blocks, guests, calibrate=calibrate, known=known)
-        if calibrate:
-            self.bytes_up_ += self._search_bytes[0]
-            self.bytes_down_ += self._search_bytes[1]
-            del self._search_bytes, self._folds
+    def _start(self, X, classes, *, retain):
+        for name in (*self._found, "cv_results_"):
+            self.__dict__.pop(name, None)
+        super()._start(X, classes, retain=retain)
+
+    def _first_solve(self, blocks):
+        known, (bytes_up, bytes_down) = self._tune(blocks)
+        self._solve(blocks, calibrate=True, known=known)
+        self.bytes_up_ += bytes_up
+        self.bytes_down_ += bytes_down
+        del self._folds
 
     def _tune(self, blocks):
-        """Search the grid and adopt the best; returns the sums that the clients have by then."""
+        """Search the grid and adopt the best.
+
+        Returns the sums that the clients have by then, and the bytes that went up and down.
+        """
         axes = tuple((name, self._axis_values(name)) for name in self._axes)
         masks = (False, True) if self.local_classes_only == "auto" else (self.local_classes_only,)
         search = self._search(
@@ -97,7 +101,6 @@ class TunedClassifier(ClosedFormClassifier):
         with blas_limit(self.n_jobs):
             result = run_federation(search, blocks, schema, map_blocks=parallel_map(self.n_jobs))
         _, sums, choice = result.broadcasts
-        self._search_bytes = result.bytes_up, result.bytes_down
         grid = search.grid(sums.total)
         for name, values, at in zip(self._axes, grid, choice.index, strict=True):
             setattr(self, f"{name}s_", values)
@@ -110,10 +113,8 @@ class TunedClassifier(ClosedFormClassifier):
             self.client_cv_scores_ = np.concatenate(scores)
         self._adopt(result.models)
         self._fitted_method = self._method()
-        known = RidgeSum(sums.total, np.asarray(self._fitted_method.global_penalty, dtype=float))
-        with single_blas_thread():
-            known.coef  # noqa: B018 - solved here, before jobs would each solve it
-        return known
+        known = self._fitted_method.solved_sums(sums.total)
+        return known, (result.bytes_up, result.bytes_down)
 
     def _tuning_to_arrays(self):
         arrays, values = {}, {}
@@ -143,7 +144,7 @@ class TunedClassifier(ClosedFormClassifier):
         """Names of what a search leaves behind, beside ``cv_results_``."""
         axes = [f"{name}{ending}" for name in self._axes for ending in ("_", "s_")]
         scores = ["best_score_", "client_cv_scores_", "search_temperature_"]
-        return [*axes, *scores, "local_classes_only_", "client_alpha_"]
+        return [*axes, *scores, "local_classes_only_"]
 
     def _axis_values(self, name):
         values = getattr(self, f"{name}s")

@@ -1,7 +1,8 @@
 """The numerical core: functions of arrays, numpy and scipy only."""
 
-from ._blocks import ClientBlock, DesignBlock, compress, group_rows, rows_per_block
+from ._blocks import ClientBlock, rows_per_block
 from ._calibration import TEMPERATURES, best_temperature, temperature_losses
+from ._design import DesignBlock, compress, group_rows
 from ._grid import (
     anapfl_held_out,
     anapfl_leave_one_out,

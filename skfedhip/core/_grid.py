@@ -55,9 +55,10 @@ class RowLabels:
         scores = scores_from_errors(errors, self.one_hot[..., None, :, :])
         out = []
         for mask in masks:
+            masked = scores
             if mask and scoring != "neg_mean_squared_error":
-                scores = np.where(self.allowed[..., None, :, :], scores, -np.inf)
-            out.append(self._total(scores, scoring))
+                masked = np.where(self.allowed[..., None, :, :], scores, -np.inf)
+            out.append(self._total(masked, scoring))
         return np.stack(out, axis=-2)
 
     def _total(self, scores, scoring):

@@ -1,4 +1,6 @@
-"""Exact leave-one-out scores of FedHiP for a whole grid, from one eigendecomposition of A.
+"""Exact leave-one-out scores for a whole grid, from one eigendecomposition of A.
+
+For FedHiP; the global ridge is alpha = 0.
 
 With A = QΛQᵀ, every β only rescales the rotated rows Z_k = F_k Q: the kernel of client k is
 H_k(β) = Z_k (Λ + βI)⁻¹ Z_kᵀ. With its eigenvectors U and eigenvalues D, every α is a few products:
@@ -74,12 +76,13 @@ def kernel_spectrum(rows):
     rows : ndarray of shape (n, r)
     """
     n, r = rows.shape[-2:]
+    transposed = rows.swapaxes(-1, -2)
+    values, vectors = np.linalg.eigh(rows @ transposed if n <= r else transposed @ rows)
+    if values.shape[-1]:
+        floor = min(n, r) * np.finfo(float).eps * values[..., -1:]
+        values = np.where(values > floor, values, 0.0)
     if n <= r:
-        values, vectors = np.linalg.eigh(rows @ rows.swapaxes(-1, -2))
-        return vectors, np.maximum(values, 0.0)
-    values, vectors = np.linalg.eigh(rows.swapaxes(-1, -2) @ rows)
-    floor = r * np.finfo(float).eps * values[..., -1:]
-    values = np.where(values > floor, values, 0.0)
+        return vectors, values
     scale = np.divide(1.0, np.sqrt(values), out=np.zeros_like(values), where=values > 0)
     return (rows @ vectors) * scale[..., None, :], values
 
@@ -105,14 +108,12 @@ def leave_one_out_errors(spectrum, projected, residuals, alphas, drop=None):
     """
     vectors, values = spectrum
     squares = vectors * vectors
-    outside = 0.0
-    if values.shape[-1] != residuals.shape[-2] or vectors.shape[-2] != vectors.shape[-1]:
-        outside = np.maximum(1 - squares.sum(axis=-1), 0.0)[..., None, :]  # U is thin
+    outside = complement(squares.sum(axis=-1))[..., None, :]  # of a thin U
     values, alphas = values[..., None, :], alphas[:, None]
     shrink = 1 / (1 + alphas * values)  # (a, q)
     correction = (alphas * values * shrink)[..., None] * projected[..., None, :, :]
     missed = residuals[..., None, :, :] - vectors[..., None, :, :] @ correction
-    left = (np.maximum(1 - values, 0.0) * shrink) @ squares.swapaxes(-1, -2) + outside  # (a, n)
+    left = (complement(values) * shrink) @ squares.swapaxes(-1, -2) + outside  # (a, n)
     return left_out(missed, left, None if drop is None else drop[..., None, :])
 
 

@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 
 from ..utils._ids import concatenate_ids
-from ._blocks import group_rows, rows_per_block
+from ._blocks import rows_per_block
+from ._design import group_rows
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,14 @@ class PersonalModels:
         chosen = [(np.flatnonzero(mask), solve) for mask, solve in forms]
         solved = [solve(design.clients(index)) for index, solve in chosen if len(index)]
         order = np.concatenate([index for index, _ in chosen])
-        models = cls.merge([models for models, _ in solved]).take(np.argsort(order))
-        return models, sum(losses for _, losses in solved)
+        models, losses = cls.merge_solved(solved)
+        return models.take(np.argsort(order)), losses
+
+    @classmethod
+    def merge_solved(cls, solved):
+        """Merge pairs of (PersonalModels, losses): all models, and the sum of the losses."""
+        models, losses = zip(*solved, strict=True)
+        return cls.merge(models), sum(losses)
 
     def __len__(self):
         return len(self.client_ids)

@@ -1,8 +1,8 @@
 """What a client keeps of its rows so that they can be added to, or forgotten, later."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ._blocks import DesignBlock
+from ._design import DesignBlock
 
 
 @dataclass
@@ -28,7 +28,7 @@ class RetainedClients:
 
     def add(self, design):
         """Add the rows of a block to those of its clients."""
-        design = replace(design, targets=design.dense_targets())
+        design = design.unlabelled()
         for k, client in enumerate(design.client_ids.tolist()):
             own = design.clients([k])  # a copy: a slice would keep the whole block alive
             if client in self.clients:

@@ -14,6 +14,7 @@ from ..utils._warn import warn_user
 SINGULAR = 1e-9
 """Reciprocal condition number below which a Cholesky solution is not trusted."""
 
+_ROUNDING = 1e-10  # share of its terms below which a difference is rounding
 _PANEL = 192  # columns a matrix product at a time, where half of the root is zero
 _BATCH_ROWS = 64  # clients with at most so many rows are solved in batches
 
@@ -317,7 +318,8 @@ def _solve_spectral(kernel, targets, shift, scale, twice, with_left):
     solved = (vectors * (gain * kept)) @ (scale * projected)
     if not with_left:
         return (solved,)
-    left = vectors**2 @ (np.maximum(shift - twice * values, 0.0) * gain)
+    share = shift - twice * values
+    left = vectors**2 @ (np.where(share > _ROUNDING * shift, share, 0.0) * gain)
     return solved, left, (vectors * (shift * gain)) @ projected
 
 

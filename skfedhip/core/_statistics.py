@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from ._blocks import DesignBlock
+from ._design import DesignBlock
 
 
 @dataclass(frozen=True)

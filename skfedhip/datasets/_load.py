@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import Bunch, _safe_indexing, check_array, indexable
 from sklearn.utils.validation import column_or_1d
 
-from ..core._blocks import group_rows
+from ..core import group_rows
 from ..utils._ids import as_ids, encode_ids
 
 _ADVICE = (

@@ -8,7 +8,7 @@ from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
-from ..core._blocks import group_rows
+from ..core import group_rows
 from ..utils._ids import as_ids, encode_ids
 
 

@@ -5,7 +5,6 @@ in turn along that line, without starting anew at a client or a class: so a run 
 client or one of its classes, spreads over the folds evenly to within one row.
 """
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.utils.validation import _num_samples
 
 from ..utils._columns import take_group_column
 from ..utils._ids import as_ids, encode_ids
+from ..utils._warn import warn_user
 
 
 class ClientKFold(BaseCrossValidator):
@@ -306,9 +306,8 @@ def _line_up(codes, classes, rng=None):
 
 def _warn_small(small, n_clients, have, so):
     if len(small):
-        warnings.warn(
+        warn_user(
             f"{len(small)} of {n_clients} clients have {have}, for example "
             f"{small.tolist()[0]!r}: {so}.",
             UserWarning,
-            stacklevel=2,
         )

@@ -89,6 +89,8 @@ class FederatedStandardScaler(
         Variances, by the count of rows (or the sum of their weights).
     scale_ : ndarray of shape (m,)
         What features are divided by.
+    n_samples_seen_ : float
+        Rows at fit, or the sum of their weights.
     bytes_up_, bytes_down_ : int
         What one client sends and receives.
     n_features_in_ : int

@@ -168,7 +168,7 @@ def check_same_kind(clients, ids):
     if known and given and known != given:
         raise ValueError(
             f"client ids were {known} at fit and are {given} now, for example "
-            f"{clients[0]!r} and {ids[0]!r}; convert one to the type of the other."
+            f"{clients.tolist()[0]!r} and {ids.tolist()[0]!r}; convert one to the other's type."
         )
 
 

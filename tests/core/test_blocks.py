@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skfedhip.core import ClientBlock, DesignBlock, compress, group_rows, rows_per_block
-from skfedhip.core._blocks import ragged_arange
+from skfedhip.core._design import ragged_arange
 
 from .clients import random_design, runs
 
