@@ -6,6 +6,7 @@ from numbers import Integral
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -22,7 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .exceptions import MissingGroupsWarning
-from .utils._columns import group_position, has_text
+from .utils._columns import group_position
 from .utils._ids import as_ids, check_same_kind, lookup_ids, object_array
 from .utils._threads import single_blas_thread
 from .utils._warn import warn_user
@@ -46,8 +47,9 @@ class GroupColumnMixin:
 
     def _split_group_column(self, X, *, reset):
         if not hasattr(X, "columns"):
-            # One dtype for all columns, unless there is text among the numbers of a list.
-            X = check_array(np.array(X, dtype=object) if has_text(X) else X, dtype=None)
+            # A list's ids stay what they are: in one array with floats, large ints would not.
+            as_objects = isinstance(X, list | tuple)
+            X = check_array(np.asarray(X, dtype=object) if as_objects else X, dtype=None)
         validate_data(self, X, skip_check_array=True, reset=reset)
         position = self._group_position(X)
         others = [j for j in range(X.shape[1]) if j != position]
@@ -69,7 +71,10 @@ def parallel_map(n_jobs):
         return map
 
     def mapped(function, *iterables):
-        parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+        backend, _ = get_active_backend(prefer="threads")
+        lazy = getattr(backend, "supports_return_generator", False)
+        return_as = "generator" if lazy else "list"
+        parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as=return_as)
         return parallel(delayed(function)(*args) for args in zip(*iterables, strict=False))
 
     return mapped
@@ -134,16 +139,16 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
                 f"Unknown label type: {kind}; {type(self).__name__} needs discrete class labels."
             )
         if ids is None:
-            self._on_missing_groups("fit got no client ids: all rows are taken as one client")
+            self._on_missing_groups("fit got no client ids", "all rows are taken as one client")
             ids = object_array([None] * len(y))
         return X, y, ids
 
-    def _on_missing_groups(self, what):
+    def _on_missing_groups(self, what, instead="the global model answers"):
         if self.missing_groups == "error":
             raise ValueError(f"{what}; pass groups or set group_column (missing_groups='error').")
         if self.missing_groups == "warn":
             warn_user(
-                f"{what}; pass groups, set group_column, or silence this with "
+                f"{what}: {instead}; pass groups, set group_column, or silence this with "
                 "missing_groups='global'.",
                 MissingGroupsWarning,
             )
@@ -162,7 +167,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
 
     def _client_codes(self, ids, n_rows):
         if ids is None:
-            self._on_missing_groups("predict got no client ids: the global model answers")
+            self._on_missing_groups("predict got no client ids")
             return np.full(n_rows, -1)
         check_same_kind(self.clients_, ids)
         codes = lookup_ids(self.clients_, ids)
@@ -172,9 +177,7 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         if unknown.any() and (self.missing_groups == "error" or unknown.all()):
             example = ids.tolist()[np.argmax(unknown)]
             some = "none of the client ids is" if unknown.all() else "not all client ids are"
-            self._on_missing_groups(
-                f"{some} known from fit (for example {example!r}): the global model answers"
-            )
+            self._on_missing_groups(f"{some} known from fit (for example {example!r})")
         return codes
 
     def decision_function(self, X, *, groups=None):

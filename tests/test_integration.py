@@ -314,6 +314,13 @@ def test_lists_of_numbers_and_text(data):
     assert_close(clf.decision_function(X), expected)
 
 
+def test_lists_keep_ids_that_no_float_can_hold(data):
+    ids = [2**53 + INTS.index(client) for client in data.groups.tolist()]
+    X = [[client, *row] for client, row in zip(ids, data.X.tolist(), strict=True)]
+    clf = fedhip(group_column=0).fit(X, data.y.tolist())
+    assert clf.clients_.tolist() == [2**53 + k for k in range(6)]
+
+
 # Metadata routing: groups are passed along.
 
 

@@ -110,6 +110,8 @@ class AnaPFL(ClosedFormMethod):
         runs = zip(block.client_ids.tolist(), block.offsets[:-1], block.offsets[1:], strict=True)
         return [run for run in runs if run[1] < run[2]]
 
+    penalty_name = "gamma"
+
     @property
     def global_penalty(self):
         """Penalty of the primary stream."""
@@ -229,7 +231,7 @@ class AnaPFLClassifier(ClosedFormClassifier):
         Whether to fit an unpenalised intercept.
     local_classes_only : bool, default=False
         Whether a client's rows may only be given classes that it had at fit: scores of the others
-        are -inf.
+        are -inf, which CalibratedClassifierCV, for one, can't take.
     class_weight : dict or "balanced", default=None
         Weights of classes, {label: weight}; "balanced" uses the class counts of the federation.
     group_column : int or str, default=None

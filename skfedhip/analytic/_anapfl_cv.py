@@ -77,6 +77,7 @@ class AnaPFLClassifierCV(TunedClassifier, AnaPFLClassifier):
         (:class:`skfedhip.model_selection.ClientKFold`); or a splitter.
     local_classes_only : "auto" or bool, default="auto"
         Whether a client's rows may only be given classes that it had at fit; "auto" tries both.
+        Their scores are -inf then, which CalibratedClassifierCV, for one, can't take.
     store_cv_results : bool, default=False
         Whether to keep every client's scores.
     activation : {"tanh", "relu", "gelu"} or callable, default="tanh"

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Real
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -94,7 +95,9 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
     def partial_fit(self, X, y, *, classes=None, groups=None, sample_weight=None):
         """Add rows, of old clients or new ones; a stream of batches equals one ``fit``.
 
-        Models are solved anew when they are next asked for.
+        Models are solved anew when they are next asked for. ``temperature_``, which only
+        ``predict_proba`` reads, stays as the last ``fit`` left it, or 1: it takes rows that a
+        stream no longer has.
 
         Parameters
         ----------
@@ -141,7 +144,9 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
 
     @available_while(_check_can_forget)
     def forget_clients(self, ids):
-        """Unlearn clients exactly: the estimator is as if it had never seen them.
+        """Unlearn clients exactly: all models are as if they had never seen them.
+
+        ``temperature_``, one number for the whole federation, stays; ``fit`` renews it.
 
         Parameters
         ----------
@@ -154,7 +159,10 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
             The estimator without them.
         """
         check_is_fitted(self)
-        ids = np.atleast_1d(as_ids(list(ids), len(ids), allow_none=True))
+        if isinstance(ids, str | bytes) or not np.iterable(ids):
+            raise ValueError(f"ids must be a list of client ids, got {ids!r}; pass [{ids!r}].")
+        ids = ids if hasattr(ids, "__len__") else list(ids)
+        ids = as_ids(ids, len(ids), allow_none=True)
         known = self._client_positions(ids)
         left = np.delete(self.clients_, known)
         if not set(left.tolist()) - self._retained.guests:
@@ -165,6 +173,7 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
         with self._all_or_nothing():
             self._retained = self._retained.copy()
             self._retained.remove(set(ids.tolist()))
+            self._forget(ids.tolist())
             self.clients_ = left
             self._models = None
         return self
@@ -238,6 +247,9 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
                 "set retain_statistics=True before fit, or build the model by partial_fit alone."
             )
 
+    def _forget(self, ids):
+        """Drop what a subclass knows of these clients."""
+
     def _prepare(self, X, y, ids):
         """Take what a subclass needs of the training rows as they were given."""
 
@@ -245,8 +257,9 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
         """Forget all that was fitted and fix what a stream can't change."""
         if len(classes) < 2:
             raise ValueError(
-                f"{type(self).__name__} needs at least two classes, got one class: "
-                f"{classes.tolist()[0]!r}; check y, or name all classes in the first partial_fit."
+                f"{type(self).__name__} needs at least two classes, got "
+                f"{'one class' if len(classes) else 'none'}: {classes.tolist()}; check y, or "
+                "name all classes in the first partial_fit."
             )
         self.classes_ = classes
         self._dtype = X.dtype
@@ -302,7 +315,8 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
             return totals.sum() / (len(totals) * np.where(totals > 0, totals, 1.0))
         known = self.classes_.tolist()
         for label, factor in self.class_weight.items():
-            if label not in known or not 0 <= factor < np.inf:
+            is_weight = isinstance(factor, Real) and 0 <= factor < np.inf
+            if label not in known or not is_weight:
                 raise ValueError(
                     f"class_weight={{{label!r}: {factor!r}}} must give a finite weight >= 0 to one "
                     f"of the classes, which are {known}."

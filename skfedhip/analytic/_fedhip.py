@@ -201,7 +201,7 @@ class FedHiPClassifier(ClosedFormClassifier):
         Whether to fit an unpenalised intercept for each client.
     local_classes_only : bool, default=False
         Whether a client's rows may only be given classes that it had at fit: scores of the others
-        are -inf.
+        are -inf, which CalibratedClassifierCV, for one, can't take.
     class_weight : dict or "balanced", default=None
         Weights of classes, {label: weight}; "balanced" uses the class counts of the federation.
     group_column : int or str, default=None

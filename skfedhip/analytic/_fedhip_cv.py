@@ -83,6 +83,7 @@ class FedHiPClassifierCV(TunedClassifier):
         Whether each client takes the alpha that its own scores prefer.
     local_classes_only : "auto" or bool, default="auto"
         Whether a client's rows may only be given classes that it had at fit; "auto" tries both.
+        Their scores are -inf then, which CalibratedClassifierCV, for one, can't take.
     store_cv_results : bool, default=False
         Whether to keep every client's scores.
     fit_intercept : bool, default=False
@@ -218,6 +219,11 @@ class FedHiPClassifierCV(TunedClassifier):
         if self.alpha_per_client:
             own = self.alphas_[np.concatenate([choice.own for choice in choices])]
             self._own_alphas = dict(zip(self.clients_.tolist(), own.tolist(), strict=True))
+
+    def _forget(self, ids):
+        own = self._own_alphas.items()
+        self._own_alphas = {client: alpha for client, alpha in own if client not in ids}
+        self._fitted_method = self._method()
 
     @property
     def client_alpha_(self):

@@ -52,78 +52,93 @@ class CalibratedModel(GlobalModel):
     temperature: np.ndarray | None
 
 
-def local_models(design, beta, losses):
-    """Each client's own ridge on a DesignBlock without an intercept.
-
-    The dual for clients with fewer rows than columns, the primal for the others, and singular
-    values where β is too small for either.
+class _LocalSolver:
+    """The ways to a client's own ridge, each from a DesignBlock to (PersonalModels, losses).
 
     Parameters
     ----------
-    design : DesignBlock
     beta : float
+    shape : tuple of int
+        (d, p) of the coefficients.
     losses : callable or None
-        From a DesignBlock of some of the clients, the residuals of its rows (n, d) and their
-        complements of leverages (n,) to losses that add up.
-
-    Returns
-    -------
-    PersonalModels and the sum of losses
+        From a DesignBlock, the residuals of its rows (n, d) and their complements of leverages
+        (n,) to losses that add up; None where they are not asked for.
     """
-    d, p = design.targets.shape[1], design.rows.shape[1]
-    base = np.zeros((d, p))
 
-    def solved(own, part, residuals, left):
-        lost = 0.0 if losses is None else losses(own, residuals, left)
-        return PersonalModels.from_part(base, own, part), lost
+    def __init__(self, beta, shape, losses):
+        self.beta, self.base, self.losses = beta, np.zeros(shape), losses
 
-    def dual(own):
-        left = residuals = None
-        if losses:
-            left, residuals = np.empty(own.n_rows), np.empty((own.n_rows, d))
+    def solve(self, design):
+        """Each client by the cheapest exact way."""
+        d, p = self.base.shape
+        safe = ridge_is_safe(design.rows, design.offsets, self.beta)
+        small = safe & factors_are_smaller(design.counts, d, p)
+        dense = safe & ~small
+        forms = (
+            (small, self.factored),
+            (dense & (design.counts <= p), self.dual),
+            (dense & (design.counts > p), self.primal),
+            (~safe, self.minimum_norm),
+        )
+        with single_blas_thread():
+            return PersonalModels.by_form(design, forms)
+
+    def factored(self, design):
+        """Dual, kept as rows and their weights."""
+        weights, residuals, left = self._weights(design)
+        rows = np.ascontiguousarray(design.rows)
+        part = FactoredModels(self.base, rows, weights, design.offsets)
+        return self._solved(design, part, residuals, left)
+
+    def dual(self, design):
+        """Clients with fewer rows than columns."""
+        weights, residuals, left = self._weights(design)
+        part = DenseModels(weighted_sums(design.rows, weights, design.offsets))
+        return self._solved(design, part, residuals, left)
+
+    def primal(self, design):
+        """Clients with more rows than columns."""
+        leverage, targets = self._leverage(design), design.dense_targets()
+        shared = self.beta * np.eye(self.base.shape[1])
+        coefs = primal_coefs(design.rows, targets, design.offsets, shared=shared, leverage=leverage)
+        return self._with_leverage(design, coefs, leverage)
+
+    def minimum_norm(self, design):
+        """Clients for whom beta is too small for either."""
+        leverage, targets = self._leverage(design), design.dense_targets()
+        coefs = minimum_norm_ridge(
+            design.rows, targets, design.offsets, self.beta, leverage, design.scale
+        )
+        return self._with_leverage(design, coefs, leverage)
+
+    def _weights(self, design):
+        left, residuals = self._leverage(design), None
+        if self.losses:
+            residuals = np.empty((design.n_rows, self.base.shape[0]))
         weights = kernel_weights(
-            own.rows,
-            own.dense_targets(),
-            own.offsets,
-            shift=beta,
+            design.rows,
+            design.dense_targets(),
+            design.offsets,
+            shift=self.beta,
             scale=1.0,
             left=left,
             residuals=residuals,
         )
         return weights, residuals, left
 
-    def factored(own):
-        weights, residuals, left = dual(own)
-        rows = np.ascontiguousarray(own.rows)
-        return solved(own, FactoredModels(base, rows, weights, own.offsets), residuals, left)
+    def _leverage(self, design):
+        return np.empty(design.n_rows) if self.losses else None
 
-    def few(own):
-        weights, residuals, left = dual(own)
-        coefs = weighted_sums(own.rows, weights, own.offsets)
-        return solved(own, DenseModels(coefs), residuals, left)
+    def _with_leverage(self, design, coefs, leverage):
+        residuals = left = None
+        if self.losses:
+            fitted = fitted_values(design.rows, coefs, design.offsets)
+            residuals, left = design.dense_targets() - fitted, complement(leverage)
+        return self._solved(design, DenseModels(coefs), residuals, left)
 
-    def other(solve, **how):
-        def solver(own):
-            leverage = np.empty(own.n_rows) if losses else None
-            coefs = solve(own.rows, own.dense_targets(), own.offsets, leverage=leverage, **how)
-            if not losses:
-                return solved(own, DenseModels(coefs), None, None)
-            residuals = own.dense_targets() - fitted_values(own.rows, coefs, own.offsets)
-            return solved(own, DenseModels(coefs), residuals, complement(leverage))
-
-        return solver
-
-    safe = ridge_is_safe(design.rows, design.offsets, beta)
-    small = safe & factors_are_smaller(design.counts, d, p)
-    dense = safe & ~small
-    forms = (
-        (small, factored),
-        (dense & (design.counts <= p), few),
-        (dense & (design.counts > p), other(primal_coefs, shared=beta * np.eye(p))),
-        (~safe, other(minimum_norm_ridge, beta=beta)),
-    )
-    with single_blas_thread():
-        return PersonalModels.by_form(design, forms)
+    def _solved(self, design, part, residuals, left):
+        lost = self.losses(design, residuals, left) if self.losses else 0.0
+        return PersonalModels.from_part(self.base, design, part), lost
 
 
 def with_means(part, means, shares):
@@ -177,7 +192,11 @@ class LocalRidge(ClosedFormMethod):
         design = self.design(block)
         if self.fit_intercept:
             return self._solve_with_intercept(design)
-        return local_models(design, self.beta, self.losses if self.calibrate else None)
+        return self._solver(design, self.losses).solve(design)
+
+    def _solver(self, design, losses):
+        shape = design.targets.shape[1], design.rows.shape[1]
+        return _LocalSolver(self.beta, shape, losses if self.calibrate else None)
 
     def _solve_large(self, block):
         """One client whose rows do not fit at once: it is a federation of its own."""
@@ -197,6 +216,7 @@ class LocalRidge(ClosedFormMethod):
             design,
             rows=design.rows[:, 1:] - root * means[client],
             targets=design.dense_targets() - root * shares[client],
+            scale=np.sqrt(np.add.reduceat((design.rows[:, 1:] ** 2).sum(axis=1), offsets[:-1])),
         )
 
         def losses(own, residuals, left):
@@ -205,7 +225,7 @@ class LocalRidge(ClosedFormMethod):
             left = complement(1 - (left - own.root**2 / own_weight))
             return self.losses(own, residuals, left)
 
-        models, lost = local_models(centered, self.beta, losses if self.calibrate else None)
+        models, lost = self._solver(centered, losses).solve(centered)
         parts = []
         for i, part in enumerate(models.parts):
             own = np.flatnonzero(models.part == i)
@@ -230,7 +250,7 @@ class LocalRidgeClassifier(ClosedFormClassifier):
         Whether to fit an unpenalised intercept.
     local_classes_only : bool, default=False
         Whether a client's rows may only be given classes that it had at fit: scores of the others
-        are -inf.
+        are -inf, which CalibratedClassifierCV, for one, can't take.
     class_weight : dict or "balanced", default=None
         Weights of classes, {label: weight}; "balanced" uses the class counts of the federation.
     group_column : int or str, default=None

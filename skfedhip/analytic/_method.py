@@ -57,8 +57,13 @@ class RidgeSum(Broadcast):
     @cached_property
     def root(self):
         """Root of (A + βI)⁻¹, bordered where there is an intercept."""
+        return self.solve("beta")
+
+    def solve(self, penalty_name):
+        """Compute ``root``; warnings call the penalty by its name."""
         weight = None if self.mean is None else self.statistics.weight
-        return ridge_root(self.statistics.gram, float(self.beta), weight=weight)
+        gram, beta = self.statistics.gram, float(self.beta)
+        return ridge_root(gram, beta, weight=weight, name=penalty_name)
 
     @cached_property
     def coef(self):
@@ -161,12 +166,16 @@ class ClosedFormMethod:
         """The message down that is made of the sums, with the global model solved."""
         sums = RidgeSum(statistics, np.asarray(self.global_penalty, dtype=float))
         with single_blas_thread():  # scipy's BLAS would wait for numpy's idle threads
-            sums.coef  # noqa: B018 - solved here, before jobs would each solve it
+            # Here, before jobs would each find them: the values of the cached properties.
+            vars(sums)["root"] = sums.solve(self.penalty_name)
+            sums.coef  # noqa: B018
         return sums
 
     def personalize(self, block, broadcast, state):
         """Personal models of the block's clients, solved now unless an earlier round has."""
         return self.solve(block, broadcast)[0] if state is None else state
+
+    penalty_name = "beta"
 
     @property
     def global_penalty(self):

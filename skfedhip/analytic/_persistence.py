@@ -87,6 +87,15 @@ class PersistenceMixin:
                 f"{path} holds a {header['estimator']}, not a {cls.__name__}; load it with "
                 f"{header['estimator']}.load."
             )
+        try:
+            return cls._restored(header, tensors)
+        except (IndexError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is damaged: it lacks, or has wrongly, {error}; save it anew."
+            ) from error
+
+    @classmethod
+    def _restored(cls, header, tensors):
         estimator = cls(**cls._params_from_json(header["params"]))
         estimator.classes_ = _labels_from_json(header["classes"])
         estimator.clients_ = _labels_from_json(header["clients"])

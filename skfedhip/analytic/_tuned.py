@@ -22,7 +22,12 @@ GRID = ["array-like", None]
 COMMON_CONSTRAINTS = {
     "scoring": [StrOptions({"accuracy", "neg_log_loss", "neg_mean_squared_error"})],
     "average": [StrOptions({"macro", "weighted"})],
-    "cv": [Interval(Integral, 2, None, closed="left"), HasMethods(["split"]), "array-like", None],
+    "cv": [
+        Interval(Integral, 2, None, closed="left"),
+        HasMethods(["split"]),
+        HasMethods(["__iter__"]),
+        None,
+    ],
     "local_classes_only": [StrOptions({"auto"}), "boolean"],
     "store_cv_results": ["boolean"],
 }
@@ -65,7 +70,14 @@ class TunedClassifier(ClosedFormClassifier):
         for train, test in cv.split(X, y, ids):
             masks = np.zeros((2, len(y)), dtype=bool)
             masks[0, train] = masks[1, test] = True
+            if not masks.any(axis=1).all():
+                raise ValueError(
+                    f"split {len(folds)} of cv has no training rows or no test rows; every split "
+                    "needs both."
+                )
             folds.append((masks[0], masks[1]))
+        if not folds:
+            raise ValueError("cv gives no splits; pass None for leave-one-out, or some splits.")
         self._folds = tuple(folds)
 
     def _start(self, X, classes, *, retain):

@@ -28,6 +28,8 @@ class DesignBlock:
     offsets : ndarray of shape (K + 1,)
     whole : ndarray of shape (K, d), default=None
         Class weights of all rows of the clients, where the block is a piece of them.
+    scale : ndarray of shape (K,), default=None
+        Norm of each client's rows before they were centered: what rounding is measured by.
     codes, root, drop, sample_weight : ndarray of shape (n,) or None
         Of rows that are rows still, not the root of a Gram matrix: class codes, √w, how much of
         the row leaving it out takes away (min(w, 1) / w before class factors), and weights before
@@ -44,6 +46,7 @@ class DesignBlock:
     drop: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     whole: np.ndarray | None = None
+    scale: np.ndarray | None = None
 
     @property
     def n_rows(self):
@@ -90,6 +93,7 @@ class DesignBlock:
             self.client_ids[index],
             offsets,
             **{name: None if each is None else each[chosen] for name, each in labels.items()},
+            scale=None if self.scale is None else self.scale[index],
         )
 
     def unlabelled(self):

@@ -59,8 +59,8 @@ class Rotation:
 
     def gains(self, penalty):
         """1 / (Λ + penalty), shape (r,)."""
-        penalized = self.values + penalty
-        penalized[: self.lead] -= penalty
+        penalized = self.values.copy()
+        penalized[self.lead :] += penalty
         return 1 / penalized
 
     def coef(self, penalty):

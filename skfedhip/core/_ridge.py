@@ -66,7 +66,7 @@ def _panels(width):
     return [(start, min(start + _PANEL, width)) for start in range(0, width, _PANEL)]
 
 
-def ridge_root(gram, beta, *, weight=None):
+def ridge_root(gram, beta, *, weight=None, name="beta"):
     """Factor A + βI once; with an intercept, the block matrix diag(weight, A + βI).
 
     Parameters
@@ -77,6 +77,8 @@ def ridge_root(gram, beta, *, weight=None):
         Penalty, >= 0.
     weight : float, default=None
         Sum of weights, where the rows begin with an intercept column.
+    name : str, default="beta"
+        What the penalty is called in a warning.
 
     Returns
     -------
@@ -98,7 +100,7 @@ def ridge_root(gram, beta, *, weight=None):
         root, triangular = lapack.dtrtri(factor, lower=1, overwrite_c=1)[0].T, True
     else:
         diagonal -= beta
-        root, triangular = _eigen_root(gram, beta), False
+        root, triangular = _eigen_root(gram, beta, name), False
     if weight is None:
         return RidgeRoot(root, triangular)
     bordered = np.zeros((m + 1, root.shape[1] + 1))
@@ -107,15 +109,11 @@ def ridge_root(gram, beta, *, weight=None):
     return RidgeRoot(bordered, triangular)
 
 
-def _eigen_root(gram, beta):
+def _eigen_root(gram, beta, name):
     values, vectors = np.linalg.eigh(gram)
     kept = values > len(gram) * np.finfo(float).eps * max(values[-1], np.finfo(float).tiny)
     if beta == 0 and not kept.all():
-        warn_user(
-            f"beta=0 and the Gram matrix is singular (rank {kept.sum()} of {len(gram)}): the "
-            "minimum-norm solution is used; set beta > 0 for a unique one.",
-            LinAlgWarning,
-        )
+        _warn_singular(name, "the Gram matrix", kept.sum(), len(gram))
     return vectors[:, kept] / np.sqrt(values[kept] + beta)
 
 
@@ -252,7 +250,7 @@ def ridge_is_safe(rows, offsets, beta):
     return beta > SINGULAR * squares
 
 
-def minimum_norm_ridge(rows, targets, offsets, beta, leverage=None):
+def minimum_norm_ridge(rows, targets, offsets, beta, leverage=None, norms=None):
     """Every client's own ridge by singular values, (K, d, p); of minimum norm where singular.
 
     Parameters
@@ -264,34 +262,44 @@ def minimum_norm_ridge(rows, targets, offsets, beta, leverage=None):
         Penalty, >= 0.
     leverage : ndarray of shape (n,), default=None
         Filled with the diagonals of F (FᵀF + βI)⁺ Fᵀ.
+    norms : ndarray of shape (K,), default=None
+        Norms of the clients' rows before they were centered: smaller singular values than their
+        rounding are none.
 
     Warns
     -----
     scipy.linalg.LinAlgWarning
         If beta is 0 and some client's system is singular.
     """
-    deficient = False
     out = np.empty((len(offsets) - 1, targets.shape[1], rows.shape[1]))
     for k, (start, stop) in enumerate(itertools.pairwise(offsets)):
-        root = minimum_norm_root(rows[start:stop], beta)
-        deficient |= root.root.shape[1] < rows.shape[1]
+        norm = 0.0 if norms is None else norms[k]
+        root = minimum_norm_root(rows[start:stop], beta, norm)
         out[k] = root.solve(targets[start:stop].T @ rows[start:stop])
         if leverage is not None:
             leverage[start:stop] = root.leverage(rows[start:stop])
-    if deficient and beta == 0:
-        warn_user(
-            "beta=0 and a client's system is singular: its minimum-norm solution is used; set "
-            "beta > 0 for a unique one.",
-            LinAlgWarning,
-        )
     return out
 
 
-def minimum_norm_root(rows, beta):
-    """Root of (rowsᵀrows + βI)⁻¹ on the range of the rows, by singular values."""
+def minimum_norm_root(rows, beta, norm=0.0):
+    """Root of (rowsᵀrows + βI)⁻¹ on the range of the rows, by singular values.
+
+    ``norm`` is that of the rows before they were centered, if they were. A singular system
+    without a penalty warns (LinAlgWarning).
+    """
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
-    kept = s > max(rows.shape) * np.finfo(float).eps * s.max(initial=0.0)
+    kept = s > max(rows.shape) * np.finfo(float).eps * s.max(initial=norm)
+    if beta == 0 and kept.sum() < rows.shape[1]:
+        _warn_singular("beta", "a client's system", kept.sum(), rows.shape[1])
     return RidgeRoot(vt[kept].T / np.sqrt(s[kept] ** 2 + beta), False)
+
+
+def _warn_singular(penalty, what, rank, size):
+    warn_user(
+        f"{penalty}=0 and {what} is singular (rank {rank} of {size}): the minimum-norm solution is "
+        f"used; set {penalty} > 0 for a unique one.",
+        LinAlgWarning,
+    )
 
 
 def _solve_shifted(kernel, targets, shift, scale, twice, with_left):

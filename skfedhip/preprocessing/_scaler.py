@@ -155,6 +155,11 @@ class FederatedStandardScaler(
         total = result.broadcasts[-1].moments
         self.n_samples_seen_ = float(total.weight)
         self.mean_, self.var_ = total.mean, total.squares / total.weight
+        if not np.isfinite(self.var_).all():
+            raise ValueError(
+                f"the variance of column {np.argmin(np.isfinite(self.var_))} overflows; divide X "
+                "or sample_weight by a large constant first."
+            )
         self.scale_ = np.sqrt(self.var_)
         # A constant feature has a variance of rounding errors only (StandardScaler's own bound).
         eps, n = np.finfo(np.float64).eps, self.n_samples_seen_
@@ -201,7 +206,7 @@ class FederatedStandardScaler(
 
     def _map_features(self, X, function):
         check_is_fitted(self)
-        rows, ids = self._validate_rows(X, None, reset=False)
+        rows, ids = self._validate_rows(X, None, reset=False, allow_none=True)
         scaled = function(rows.astype(np.float64, copy=False)).astype(rows.dtype, copy=False)
         if self.group_column is None:
             return scaled

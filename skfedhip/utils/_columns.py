@@ -30,8 +30,8 @@ def take_group_column(X, column, owner):
         If X has no such column, or an id is missing.
     """
     if not hasattr(X, "columns"):
-        # One dtype for all columns, unless there is text among the numbers of a list.
-        X = np.asarray(X, dtype=object if has_text(X) else None)
+        # A list's ids stay what they are: in one array with floats, large ints would not.
+        X = np.asarray(X, dtype=object if isinstance(X, list | tuple) else None)
     if len(X.shape) != 2:
         raise ValueError(
             f"group_column={column!r} of {owner} names a column, but X has shape {X.shape}; pass "
@@ -59,12 +59,3 @@ def group_position(X, column, n_columns, owner):
     if names.count(column) != 1:
         raise ValueError(f"{wrong} must be one of X's columns, which are {names}; check the name.")
     return names.index(column)
-
-
-def has_text(X):
-    """Whether a list of rows has strings in it."""
-    if not isinstance(X, list | tuple):
-        return False
-    return any(
-        isinstance(value, str) for row in X if isinstance(row, list | tuple) for value in row
-    )

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 
-_DATES = (datetime.date, np.datetime64)
+_PLAIN = {str, int, bool, float, type(None)}
 
 
 def as_ids(ids, n_rows, *, allow_none=False):
@@ -48,8 +48,11 @@ def as_ids(ids, n_rows, *, allow_none=False):
         raise _nan_error(np.flatnonzero(np.isnat(array))[0])
     if array.dtype.kind == "S":
         return array.astype(np.str_)
-    if array.dtype.kind == "M":
-        return _one_unit(array)
+    if array.dtype.kind in "mM":
+        micro = array.astype(f"{array.dtype.kind}8[us]")
+        # Python's own dates have microseconds too: where they are exact, ids compare across types.
+        exact = np.array_equal(micro, array)
+        return micro if exact else _narrow(object_array(list(array)), allow_none)
     return _narrow(array, allow_none) if array.dtype.kind in "OT" else array
 
 
@@ -57,33 +60,44 @@ def _nan_error(row):
     return ValueError(f"groups has a missing client id (NaN) in row {row}; give every row an id.")
 
 
-def _one_unit(dates):
-    """Dates in microseconds, which Python's own datetime has too, where that is exact."""
-    micro = dates.astype("datetime64[us]")
-    return micro if np.array_equal(micro, dates) else dates
-
-
 def _narrow(array, allow_none):
     """A typed array for the ids of an object array, where one type holds them all exactly."""
     values = array.tolist()
     types = set(map(type, values))
     _check_values(values, types, allow_none)
-    if _all(types, bytes):
-        return np.array(values).astype(np.str_)
+    if types - _PLAIN:
+        values = [value if type(value) in _PLAIN else _canonical(value) for value in values]
+        types = set(map(type, values))
     if _all(types, str) and not any(value.endswith("\0") for value in values):
         return np.array(values, dtype=np.str_)  # numpy would drop nulls at the end
-    if _all(types, np.timedelta64):
-        return np.array(values)
-    if _all(types, numbers.Integral) and bool not in types:
+    if _all(types, numbers.Integral) and not types & {bool, np.timedelta64}:
         try:
             return np.array(values, dtype=np.int64)
         except OverflowError:
             return object_array(values)
     if _all(types, float | np.floating):
         return np.array(values, dtype=np.float64)
-    if _all(types, _DATES) and not any(getattr(value, "tzinfo", None) for value in values):
-        return _one_unit(np.array(values, dtype="datetime64"))
+    if types == {datetime.datetime} and not any(value.tzinfo for value in values):
+        return np.array(values, dtype="datetime64[us]")
+    if types == {datetime.timedelta}:
+        return np.array(values, dtype="timedelta64[us]")
     return object_array(values)
+
+
+def _canonical(value):
+    """The same id in one form: text as str, and dates as Python's own where that is exact."""
+    if isinstance(value, bytes):
+        return value.decode()
+    for name in ("to_datetime64", "to_timedelta64"):  # pandas' scalars
+        if hasattr(value, name) and getattr(value, "tzinfo", None) is None:
+            value = getattr(value, name)()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        kind = "M8[us]" if isinstance(value, np.datetime64) else "m8[us]"
+        micro = value.astype(kind)
+        return micro.item() if micro == value else value
+    if type(value) is datetime.date:
+        return datetime.datetime(value.year, value.month, value.day)
+    return value
 
 
 def _all(types, kinds):
@@ -145,9 +159,7 @@ def concatenate_ids(arrays):
 
 def object_array(values):
     """A one-dimensional object array of the values as they are, whatever they are."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def lookup_ids(clients, ids):
@@ -168,7 +180,8 @@ def check_same_kind(clients, ids):
     if known and given and known != given:
         raise ValueError(
             f"client ids were {known} at fit and are {given} now, for example "
-            f"{clients.tolist()[0]!r} and {ids.tolist()[0]!r}; convert one to the other's type."
+            f"{clients.tolist()[0]!r} and {ids.tolist()[0]!r}; "
+            "convert one to the type of the other."
         )
 
 
@@ -190,4 +203,5 @@ def id_bytes(client):
     if isinstance(client, numbers.Number):
         with suppress(OverflowError, TypeError, ValueError):  # infinite, complex, not a number
             client = int(client) if client == int(client) else client
-    return f"{'s' if isinstance(client, str) else 'n'}:{client}".encode()
+    kind = "s" if isinstance(client, str) else "n"
+    return f"{kind}:{client}".encode("utf-8", "surrogatepass")

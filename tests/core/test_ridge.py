@@ -1,6 +1,7 @@
 """Ridge solvers equal explicit inverses, client by client, also where a system is singular."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -269,7 +270,9 @@ def test_a_minimum_norm_root_squares_to_the_inverse_on_the_range_of_the_rows(n, 
     rows = clients([n], 9)[0]
     projector = np.linalg.pinv(rows) @ rows
     inverse = np.linalg.pinv(rows.T @ rows + beta * projector, hermitian=True, rcond=1e-10)
-    assert_root(minimum_norm_root(rows, beta), inverse)
+    one_of_many = pytest.warns(LinAlgWarning, match=f"rank {n} of 9")
+    with one_of_many if beta == 0 and n < 9 else nullcontext():
+        assert_root(minimum_norm_root(rows, beta), inverse)
 
 
 @pytest.mark.parametrize("width", [3, 70])
