@@ -108,7 +108,7 @@ def test_splits_of_any_kind_and_none_that_are_empty(federation):
     X, y, groups = federation
     FedHiPClassifierCV(cv=KFold(3).split(X)).fit(X, y, groups=groups)
     for cv in ([], [(np.arange(len(X)), np.array([], int))], [([], np.arange(len(X)))]):
-        with pytest.raises(ValueError, match="no splits|no training rows or no test rows"):
+        with pytest.raises(ValueError, match=r"no splits|no training rows or no test rows"):
             FedHiPClassifierCV(cv=cv).fit(X, y, groups=groups)
 
 
