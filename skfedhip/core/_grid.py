@@ -128,11 +128,17 @@ def fedhip_leave_one_out(design, rotation, alphas, betas, scoring, masks):
                 )
                 own = batched_labels(labels, d, index[:, rows], mask[:, rows])
                 total = total + own.totals(errors, scoring, masks)
-            if table is None:
-                table = np.zeros((len(design.client_ids), *total.shape[1:]))
-            table[clients] = total
+            table = _filled(table, clients, total, len(design.client_ids))
         tables.append(table)
     return np.stack(tables, axis=1)
+
+
+def _filled(table, clients, total, n_clients):
+    """The table (K, ...) with the totals of some clients in it, made at the first of them."""
+    if table is None:
+        table = np.zeros((n_clients, *total.shape[1:]))
+    table[clients] = total
+    return table
 
 
 def _row_chunks(index, width):
@@ -240,9 +246,7 @@ def anapfl_leave_one_out(primary, refinement, rotation, grid, scoring, masks):
             for gamma in gammas
         ]
         total = np.stack(totals, axis=1)
-        if table is None:
-            table = np.zeros((len(primary.client_ids), *total.shape[1:]))
-        table[clients] = total
+        table = _filled(table, clients, total, len(primary.client_ids))
     return table
 
 
