@@ -17,9 +17,9 @@ ROOMS = [
     {"utils"},
     {"core"},
     {"protocol"},
-    {"datasets", "metrics", "model_selection", "pretraining", "privacy"},
+    {"datasets", "metrics", "model_selection", "privacy"},
     {"base", "feature_extraction"},
-    {"preprocessing"},
+    {"preprocessing", "pretraining"},
     {"gradient", "analytic"},
     {"federation"},
     {"benchmark"},
@@ -46,7 +46,9 @@ ONLY_IN = {
 """Libraries and the rooms whose modules may import them as they load."""
 
 ONLY_IN_AT_ALL = ("torch", "transformers", "flwr", "dask")
-"""Those that the other rooms may not import inside functions either."""
+"""Those that the other rooms may not import inside functions either, but for the benchmark, which
+races against them.
+"""
 
 MAX_MODULE_LINES = 450
 MAX_FUNCTION_LINES = 60
@@ -133,7 +135,8 @@ def test_heavy_libraries_stay_in_their_rooms(module):
     name = module[0]
     for target, at_load in imports(*module):
         library = room_of(target)
-        if library in ONLY_IN and (at_load or library in ONLY_IN_AT_ALL):
+        at_all = library in ONLY_IN_AT_ALL and room_of(name) != "benchmark"
+        if library in ONLY_IN and (at_load or at_all):
             assert room_of(name) in ONLY_IN[library], f"{name} imports {target}"
 
 

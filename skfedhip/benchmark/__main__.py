@@ -11,7 +11,7 @@ from ._table import render, write_json
 
 _PROG = "python -m skfedhip.benchmark"
 _TEST_SIZE = 0.25
-_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+_QUICK = ["local", "afl", "fedhip", "anapfl"]
 
 _DESCRIPTION = """\
 Compare personalized federated learning methods on data that is on this machine.
@@ -26,7 +26,8 @@ examples:
   {_PROG} digits
   {_PROG} digits --clients 50 --dirichlet 0.5 --seed 1
   {_PROG} digits --methods local,fedhip --json digits.json
-  {_PROG} fashion-mnist --data-dir {_FASHION_MNIST} --jobs 2
+  {_PROG} fashion-mnist --features vit-mae-tiny --jobs 2
+  {_PROG} cifar100 --data-dir cifar-100-python --features facebook/vit-mae-base
   {_PROG} speed --help
 """
 
@@ -58,42 +59,52 @@ def main(argv=None):
 def _parser():
     parser = _Parser(prog=_PROG, description=_DESCRIPTION, epilog=_EXAMPLES)
     commands = parser.add_subparsers(title="commands", required=True)
-    digits = commands.add_parser(
-        "digits",
-        help="scikit-learn's handwritten digits: a few seconds",
-        description="Compare on the 1797 handwritten digits that come with scikit-learn.",
-        epilog=f"example:\n  {_PROG} digits --clients 50 --json digits.json",
-    )
-    _add_options(digits, clients=20, methods=list(METHODS))
-    digits.set_defaults(title="Digits", load=lambda args: _data.load_digits())
-    fashion = commands.add_parser(
-        "fashion-mnist",
-        help="Fashion-MNIST or another idx data set on disk: a minute or two",
-        description=(
-            "Compare on the training and test images of Fashion-MNIST, pooled; they are in the\n"
-            "Debian package dataset-fashion-mnist."
-        ),
-        epilog=f"example:\n  {_PROG} fashion-mnist --data-dir {_FASHION_MNIST}",
-    )
-    fashion.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        default=_FASHION_MNIST,
-        help="directory of the four idx files, plain or gzipped (default: %(default)s)",
-    )
-    _add_options(fashion, clients=50, methods=["local", "afl", "fedhip", "anapfl"])
-    fashion.set_defaults(
-        title="Fashion-MNIST", load=lambda args: _data.load_fashion_mnist(args.data_dir)
-    )
+    for name, dataset in _data.DATASETS.items():
+        _add_dataset(commands, name, dataset)
     _add_speed(commands)
     return parser
 
 
-def _add_options(parser, clients, methods):
-    """The options that all data sets have in common, and the defaults of two."""
-    _add_split_options(parser.add_argument, clients)
-    _add_run_options(parser.add_argument, methods)
-    parser.set_defaults(run=_run_dataset, parser=parser)
+def _add_dataset(commands, name, dataset):
+    """The subcommand of one data set."""
+    directory = dataset.directory
+    files = "" if directory is None else f" --data-dir {directory or 'DIR'}"
+    parser = commands.add_parser(
+        name,
+        help=dataset.words,
+        description=f"Compare on {dataset.words}.",
+        epilog=f"example:\n  {_PROG} {name}{files} --clients 100 --dirichlet 0.5",
+    )
+    if directory is not None:
+        parser.add_argument(
+            "--data-dir",
+            metavar="DIR",
+            default=directory or None,
+            required=not directory,
+            help="directory of its files" + (" (default: %(default)s)" if directory else ""),
+        )
+    _add_feature_options(parser.add_argument)
+    _add_split_options(parser.add_argument, dataset.clients)
+    _add_run_options(parser.add_argument, list(METHODS) if name == "digits" else _QUICK)
+    parser.set_defaults(run=_run_dataset, parser=parser, dataset=dataset)
+
+
+def _add_feature_options(option):
+    option(
+        "--features",
+        metavar="KIND",
+        default="pixels",
+        help=(
+            "pixels, or the ViT-MAE whose class tokens are used: vit-mae-tiny, a directory or a "
+            "hub's name (default: %(default)s)"
+        ),
+    )
+    option(
+        "--cache",
+        metavar="DIR",
+        default=_data.cache_directory(),
+        help="where a model's features are kept between runs (default: %(default)s)",
+    )
 
 
 def _add_split_options(option, clients):
@@ -152,10 +163,11 @@ def _add_run_options(option, methods):
 
 
 def _add_speed(commands):
-    from . import _speed, _tuning
+    from . import _backbone, _speed, _tuning
 
     for name, module, words in (
         ("speed", _speed, "how fast fit, tuning and predict are"),
+        ("backbone", _backbone, "images per second of ViTMAETransformer, on any device"),
         ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
     ):
         parser = commands.add_parser(name, help=words, description=module.__doc__)
@@ -171,7 +183,8 @@ def _run_dataset(args):
         estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
     )
     configuration = {
-        "dataset": args.title,
+        "dataset": args.dataset.title,
+        "features_from": args.features,
         "clients": args.clients,
         "dirichlet": args.dirichlet,
         "min_size": args.min_size,
@@ -193,7 +206,11 @@ def _run_dataset(args):
 def _federation(args):
     """Features (n, m), labels (n,) and clients (n,), or the end with one sentence."""
     try:
-        X, y = args.load(args)
+        if args.dataset.directory is None:
+            images, y = args.dataset.load()
+        else:
+            images, y = args.dataset.load(args.data_dir)
+        X = _data.features(images, args.features, args.cache, sys.stderr.isatty())
     except (OSError, ValueError) as error:
         args.parser.error(str(error))
     try:

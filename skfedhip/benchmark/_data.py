@@ -1,9 +1,15 @@
-"""Labelled data, one function a data set, and the split of each client's rows."""
+"""Labelled images, one function a data set, and their features."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-from ..datasets import load_idx
+from ..datasets import load_cifar, load_idx, load_image_folder
+
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
 def load_digits():
@@ -11,16 +17,16 @@ def load_digits():
 
     Returns
     -------
-    X : ndarray of shape (1797, 64)
+    images : ndarray of shape (1797, 8, 8)
         Grey values in [0, 1], float64.
     y : ndarray of shape (1797,)
         Labels 0 to 9.
     """
     X, y = sklearn_datasets.load_digits(return_X_y=True)
-    return X / 16, y
+    return X.reshape(-1, 8, 8) / 16, y
 
 
-def load_fashion_mnist(directory):
+def load_fashion_mnist(directory=FASHION_MNIST):
     """A data set of the MNIST family, its training and test images pooled.
 
     Personalized federated learning is tested on rows of each client's own, so the division that
@@ -33,12 +39,128 @@ def load_fashion_mnist(directory):
 
     Returns
     -------
-    X : ndarray of shape (n, height * width)
-        Grey values in [0, 1], float32.
+    images : ndarray of shape (n, height, width)
+        Grey values, uint8.
     y : ndarray of shape (n,)
         Labels.
     """
     data = load_idx(directory)
-    X = data.images.reshape(len(data.images), -1).astype(np.float32)
-    X /= 255
-    return X, data.target
+    return data.images, data.target
+
+
+def load_cifar_pooled(directory):
+    """CIFAR-10 or CIFAR-100, training and test images pooled: (n, 32, 32, 3) bytes and labels."""
+    data = load_cifar(directory)
+    return data.images, data.target
+
+
+def load_folder_pooled(directory):
+    """Paths (n,) and labels (n,) of a folder of image folders, all parts pooled."""
+    data = load_image_folder(directory)
+    return data.paths, data.target
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set of the command line.
+
+    Attributes
+    ----------
+    title : str
+        What it is called in a table.
+    load : callable
+        From its directory, or nothing where there is none, to images and labels.
+    words : str
+        What it is, and how long it takes.
+    clients : int
+        How many clients by default.
+    directory : str or None
+        Where its files are by default; "" where that has to be said, None where it has no files.
+    """
+
+    title: str
+    load: object
+    words: str
+    clients: int = 50
+    directory: str | None = ""
+
+
+DATASETS = {
+    "digits": Dataset(
+        "Digits",
+        load_digits,
+        "scikit-learn's 1797 handwritten digits: a few seconds",
+        clients=20,
+        directory=None,
+    ),
+    "fashion-mnist": Dataset(
+        "Fashion-MNIST",
+        load_fashion_mnist,
+        "Fashion-MNIST or another idx data set on disk: a minute or two",
+        directory=FASHION_MNIST,
+    ),
+    "cifar10": Dataset(
+        "CIFAR-10", load_cifar_pooled, "the Python or binary batches of CIFAR-10 on disk"
+    ),
+    "cifar100": Dataset(
+        "CIFAR-100", load_cifar_pooled, "the Python or binary batches of CIFAR-100 on disk"
+    ),
+    "tiny-imagenet": Dataset(
+        "Tiny-ImageNet", load_folder_pooled, "Tiny-ImageNet's directory on disk"
+    ),
+    "imagenet-r": Dataset(
+        "ImageNet-R", load_folder_pooled, "ImageNet-R's directory, or any with a folder a class"
+    ),
+}
+
+
+def features(images, kind, cache=None, progress=False):
+    """Features of images.
+
+    Parameters
+    ----------
+    images : ndarray of shape (n, h, w) or (n, h, w, 3), or paths of shape (n,)
+        Grey or colour images.
+    kind : str
+        "pixels", or a model of :class:`skfedhip.feature_extraction.ViTMAETransformer`.
+    cache : path-like or None
+        Where features of images are kept.
+    progress : bool
+        Whether to show a bar on stderr.
+
+    Returns
+    -------
+    ndarray of shape (n, m)
+        Grey values or colours in [0, 1], or the class tokens of the model, float32.
+    """
+    if kind != "pixels":
+        from ..feature_extraction import ViTMAETransformer
+
+        transformer = ViTMAETransformer(kind, cache=cache, verbose=int(progress))
+        return transformer.fit_transform(images)
+    if images.ndim == 1:
+        images = _decoded(images)
+    pixels = images.reshape(len(images), -1).astype(np.float32)
+    return pixels / 255 if images.dtype == np.uint8 else pixels
+
+
+def _decoded(paths):
+    """Pixels (n, 3, h, w) of image files of one size."""
+    from ..feature_extraction._images import as_images
+
+    read, problems = as_images(paths).read(np.arange(len(paths)), 3)
+    if problems:
+        row, reason = next(iter(problems.items()))
+        raise ValueError(f"Image {row} {reason}.")
+    read = [np.broadcast_to(image, (3, *image.shape[1:])) for image in read]
+    if len({image.shape for image in read}) > 1:
+        raise ValueError(
+            "The images are of different sizes and have no pixels in common; pass a model's name "
+            "or directory as --features."
+        )
+    return np.stack(read)
+
+
+def cache_directory():
+    """Where features are kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "skfedhip"

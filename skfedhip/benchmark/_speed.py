@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from skfedhip import FedHiPClassifier, FedHiPClassifierCV, GridEdgeWarning
 
-from . import _rivals
+from . import _backbone, _rivals
 from ._arguments import output_file, whole_number
 from ._table import write_json
 
@@ -207,6 +207,17 @@ def compare_memory(sizes, n_jobs):
     return Result(name, extra / allowed, 1, False, extra, allowed)
 
 
+def compare_backbone(n_images, repeats):
+    """Features of images against the encoder alone, and against one image at a time."""
+    rates = _backbone.measure("vit-mae-tiny", "cpu", n_images, repeats)
+    ours, encoder, loop = (1e3 / rate for rate in (rates.transformer, rates.encoder, rates.loop))
+    name = f"ViTMAETransformer vs {{}}, ms an image, n={n_images:,}"
+    return [
+        Result(name.format("its encoder"), ours / encoder, 1.1, False, ours, encoder),
+        Result(name.format("a loop over images"), loop / ours, 3, True, ours, loop),
+    ]
+
+
 def _fit(X, y, groups, n_jobs):
     return FedHiPClassifier(missing_groups="global", n_jobs=n_jobs).fit(X, y, groups=groups)
 
@@ -274,6 +285,7 @@ def run(args):
     """Measure, print and maybe write all comparisons."""
     cases = comparisons(args.scale, args.repeats)
     results = [case() for case in tqdm(cases, desc="speed", disable=None)]
+    results += compare_backbone(max(4000 // args.scale, 100), args.repeats)
     print(render(results))
     if args.json is not None:
         write_json(args.json, {"speed": [asdict(r) | {"reached": r.reached} for r in results]})

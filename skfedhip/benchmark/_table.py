@@ -69,7 +69,8 @@ def render(configuration, records):
     Parameters
     ----------
     configuration : dict
-        What was run: dataset, clients, dirichlet, seed, test_size, rows, features and classes.
+        What was run: dataset, clients, dirichlet, seed, test_size, rows, features, features_from
+        and classes.
     records : list of dict
         From ``Result.record``, their method one of ``METHODS``.
 
@@ -82,7 +83,8 @@ def render(configuration, records):
     head = [
         f"{c['dataset']}: {c['clients']:,} clients, Dirichlet alpha {c['dirichlet']:g}, "
         f"seed {c['seed']}",
-        f"{c['rows']:,} rows, {c['features']:,} features, {c['classes']:,} classes",
+        f"{c['rows']:,} rows, {c['features']:,} features ({c['features_from']}), "
+        f"{c['classes']:,} classes",
     ]
     rows = [_row(METHODS[record["method"]].label, record) for record in records]
     rule = "-" * len(rows[0])

@@ -137,10 +137,12 @@ def add_arguments(parser):
 
 def run(args):
     """Measure and print the whole table."""
-    data = {"digits": _data.load_digits()}
+    images, y = _data.load_digits()
+    data = {"digits": (_data.features(images, "pixels"), y)}
     if args.data_dir:
         try:
-            data["fashion-mnist"] = _data.load_fashion_mnist(args.data_dir)
+            images, y = _data.load_fashion_mnist(args.data_dir)
+            data["fashion-mnist"] = _data.features(images, "pixels"), y
         except (OSError, ValueError) as error:
             args.parser.error(str(error))
     work = [(cell, seed) for cell in cells(data) for seed in range(args.seeds)]

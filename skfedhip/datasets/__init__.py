@@ -1,4 +1,4 @@
-"""Federations from ordinary data: partitions, a generator, idx files, and lists of clients."""
+"""Federations from ordinary data: partitions, a generator, image files, and lists of clients."""
 
 from ._generate import make_federated_classification
 from ._load import load_idx, split_clients, stack_clients
@@ -8,9 +8,12 @@ from ._partition import (
     partition_iid,
     partition_shards,
 )
+from ._pictures import load_cifar, load_image_folder
 
 __all__ = [
+    "load_cifar",
     "load_idx",
+    "load_image_folder",
     "make_federated_classification",
     "partition_dirichlet",
     "partition_dirichlet_labels",

@@ -149,7 +149,7 @@ def test_damaged_file_is_named(capsys, idx_folder):
 @pytest.mark.parametrize(
     ("argv", "match"),
     [
-        ("", "digits,fashion-mnist,speed"),
+        ("", "digits,fashion-mnist"),
         ("letters", "invalid choice: 'letters'"),
         ("digits --clients 0", "--clients: must be at least 1, got 0"),
         ("digits --clients two", "--clients: must be a whole number, got 'two'"),
@@ -237,3 +237,60 @@ def test_evaluate_takes_any_ids_and_keeps_order():
 )
 def test_bytes_have_three_digits(size, text):
     assert _table.human_bytes(size) == text
+
+
+def test_features_of_a_model_are_kept(capsys, idx_folder, tmp_path, monkeypatch):
+    command = ["fashion-mnist", "--data-dir", idx_folder, "--clients", 4, "--dirichlet", 1]
+    command += ["--features", "vit-mae-tiny", "--cache", tmp_path / "cache", "--methods", "local"]
+    out, content = run_json(capsys, tmp_path / "a.json", *command)
+    assert "192 features (vit-mae-tiny)" in out
+    assert content["configuration"]["features_from"] == "vit-mae-tiny"
+    (kept,) = (tmp_path / "cache").rglob("*.npy")
+    assert kept.stat().st_size > 200 * 192 * 4
+    _, again = run_json(capsys, tmp_path / "b.json", *command)
+    assert again["results"][0]["mean"] == content["results"][0]["mean"]
+    assert len(list((tmp_path / "cache").rglob("*.npy"))) == 1
+    assert "no-such-model" in fail(capsys, *command, "--features", "./no-such-model")
+
+
+@pytest.fixture
+def picture_folder(tmp_path):
+    """Sixteen red and sixteen blue images, each of 8 x 8 with noise."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for name, channel in (("red", 0), ("blue", 2)):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(16):
+            pixels = rng.integers(0, 100, (8, 8, 3), dtype=np.uint8)
+            pixels[..., channel] += 100
+            Image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
+    return tmp_path / "pictures"
+
+
+def test_folders_of_pictures(capsys, picture_folder, tmp_path):
+    command = ["imagenet-r", "--data-dir", picture_folder, "--clients", 2, "--dirichlet", 5]
+    command += ["--min-size", 4, "--methods", "afl"]
+    _, content = run_json(capsys, tmp_path / "a.json", *command)
+    assert content["configuration"]["features"] == 192
+    assert content["results"][0]["mean"] == 1
+    from PIL import Image
+
+    Image.new("RGB", (9, 9)).save(picture_folder / "red" / "odd.png")
+    assert "different sizes" in fail(capsys, *command)
+    (picture_folder / "red" / "odd.png").write_text("no image")
+    assert "odd.png" in fail(capsys, *command)
+    assert "no directory" in fail(capsys, *command, "--data-dir", picture_folder / "none")
+
+
+def test_cifar(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    for name in [*(f"data_batch_{part}.bin" for part in range(1, 6)), "test_batch.bin"]:
+        records = rng.integers(0, 200, (20, 3073), dtype=np.uint8)
+        records[:, 0] = np.arange(20) % 2
+        records[::2, 1:1025] += 50
+        (tmp_path / name).write_bytes(records.tobytes())
+    command = ["cifar10", "--data-dir", tmp_path, "--clients", 3, "--dirichlet", 5]
+    _, content = run_json(capsys, tmp_path / "a.json", *command, "--methods", "afl")
+    assert content["configuration"]["features"] == 3072
+    assert content["results"][0]["mean"] > 0.9

@@ -1,0 +1,70 @@
+"""Preprocessing against the image processor of transformers, which resizes by PIL."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoImageProcessor
+
+from skfedhip.feature_extraction import _preprocessing
+from skfedhip.feature_extraction._preprocessing import Preprocessing
+
+CPU = torch.device("cpu")
+CONFIG = {"image_size": 32, "num_channels": 3}
+NORMALISED = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+
+
+def channels_first(images):
+    return list(images.transpose(0, 3, 1, 2))
+
+
+def reference(directory, processor, images):
+    """Pixel values (n, 3, h, w) of transformers' own processor."""
+    settings = {"image_processor_type": "ViTImageProcessor", **processor}
+    (directory / "preprocessor_config.json").write_text(json.dumps(settings))
+    own = AutoImageProcessor.from_pretrained(directory, backend="pil")
+    return own(list(images), return_tensors="np")["pixel_values"]
+
+
+@pytest.mark.parametrize("resizes_bytes", [True, False])
+@pytest.mark.parametrize("resample", [2, 3])
+@pytest.mark.parametrize("size", [(32, 32), (45, 60), (96, 64), (20, 31)])
+def test_pixels_are_the_processors(tmp_path, photos, monkeypatch, size, resample, resizes_bytes):
+    processor = {"size": {"height": size[0], "width": size[1]}, "resample": resample, **NORMALISED}
+    if not resizes_bytes:
+        monkeypatch.setattr(_preprocessing, "_RESIZE_BYTES", ())
+    pixels = Preprocessing.from_processor(processor, CONFIG)(channels_first(photos), CPU)
+    std = np.array(NORMALISED["image_std"])[:, None, None]
+    levels = 255 * std * np.abs(pixels.numpy() - reference(tmp_path, processor, photos))
+    assert levels.max() < 2.001
+    assert levels.mean() < 0.25
+
+
+def test_floats_are_resized_as_the_bytes_they_stand_for(photos):
+    prepare = Preprocessing.from_processor({}, CONFIG)
+    floats = [(photo / np.float32(255)) for photo in channels_first(photos)]
+    torch.testing.assert_close(prepare(floats, CPU), prepare(channels_first(photos), CPU))
+
+
+@pytest.mark.parametrize(
+    ("processor", "config", "expected"),
+    [
+        ({}, CONFIG, ((32, 32), "bilinear", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))),
+        (
+            {"size": 64, "resample": 3, **NORMALISED},
+            CONFIG,
+            ((64, 64), "bicubic", *map(tuple, NORMALISED.values())),
+        ),
+        ({}, {"image_size": 28, "num_channels": 1}, ((28, 28), "bilinear", (0.5,), (0.5,))),
+        ({"do_normalize": False}, CONFIG, ((32, 32), "bilinear", (0.0,), (1.0,))),
+    ],
+)
+def test_settings_of_a_checkpoint(processor, config, expected):
+    assert Preprocessing.from_processor(processor, config) == Preprocessing(*expected)
+
+
+@pytest.mark.parametrize("processor", [{"size": {"shortest_edge": 224}}, {"resample": 1}])
+def test_settings_that_are_not_carried_out_are_refused(processor):
+    with pytest.raises(ValueError, match="must resize to a height and a width"):
+        Preprocessing.from_processor(processor, CONFIG)
