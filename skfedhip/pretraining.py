@@ -238,7 +238,7 @@ class _Training:
 
     def __init__(self, config, schedule, moments, device):
         self.config, self.schedule, self.moments = config, schedule, moments
-        self.model = _new_model(config, schedule.seed).to(device).train()
+        self.model = new_model(config, schedule.seed).to(device).train()
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
             trained, lr=schedule.lr, betas=_BETAS, weight_decay=schedule.weight_decay
@@ -349,7 +349,7 @@ class _Training:
         }
 
 
-def _new_model(config, seed):
+def new_model(config, seed):
     """A model with the initial values of the paper, position embeddings included."""
     config._attn_implementation = "eager"  # on few patches faster than sdpa, by a seventh
     with torch.random.fork_rng(devices=[]):

@@ -56,7 +56,7 @@ def test_the_checkpoint_is_the_trained_encoder_in_half_precision(images, tmp_pat
         torch.testing.assert_close(weight, state[f"model.vit.{name}"], atol=1e-3, rtol=1e-3)
     assert not torch.equal(
         encoder.layers[0].mlp.fc1.weight,
-        pretraining._new_model(tiny_config(), 0).vit.layers[0].mlp.fc1.weight,
+        pretraining.new_model(tiny_config(), 0).vit.layers[0].mlp.fc1.weight,
     )
     assert (made / "model.safetensors").stat().st_size < 2.2 * sum(
         weight.numel() for weight in encoder.parameters()
@@ -75,14 +75,14 @@ def test_pixels_are_normalised_by_the_images_own_moments(images, tmp_path):
 
 def test_positions_and_tokens_are_initialised():
     config = tiny_config()
-    model = pretraining._new_model(config, 0)
+    model = pretraining.new_model(config, 0)
     assert model.vit.embeddings.cls_token.abs().max() > 0
     positions = model.vit.embeddings.position_embeddings[0]
     assert positions.shape == (17, 16)
     assert not positions[0].any()
     distances = torch.cdist(positions[1:], positions[1:])
     assert distances[~torch.eye(16, dtype=torch.bool)].min() > 0.5  # no two places look alike
-    again, other = pretraining._new_model(config, 0), pretraining._new_model(config, 1)
+    again, other = pretraining.new_model(config, 0), pretraining.new_model(config, 1)
     pairs = zip(model.parameters(), again.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert not torch.equal(model.vit.embeddings.cls_token, other.vit.embeddings.cls_token)

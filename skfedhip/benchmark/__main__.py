@@ -163,11 +163,12 @@ def _add_run_options(option, methods):
 
 
 def _add_speed(commands):
-    from . import _backbone, _speed, _tuning
+    from . import _backbone, _probe, _speed, _tuning
 
     for name, module, words in (
         ("speed", _speed, "how fast fit, tuning and predict are"),
         ("backbone", _backbone, "images per second of ViTMAETransformer, on any device"),
+        ("probe", _probe, "what the features of a ViT-MAE are worth beside pixels: minutes"),
         ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
     ):
         parser = commands.add_parser(name, help=words, description=module.__doc__)

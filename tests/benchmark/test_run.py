@@ -294,3 +294,16 @@ def test_cifar(capsys, tmp_path):
     _, content = run_json(capsys, tmp_path / "a.json", *command, "--methods", "afl")
     assert content["configuration"]["features"] == 3072
     assert content["results"][0]["mean"] > 0.9
+
+
+def test_probe_and_backbone(capsys, idx_folder, tmp_path):
+    for command in (
+        ["probe", "--data-dir", idx_folder, "--rows", 60],
+        ["backbone", "--images", 20, "--repeats", 1],
+    ):
+        out, content = run_json(capsys, tmp_path / "out.json", *command)
+        assert len(out.splitlines()) > 3
+        (numbers,) = (content[name] for name in ("probe", "backbone") if name in content)
+        assert min(numbers.values()) > 0
+    assert "no directory" in fail(capsys, "probe", "--data-dir", tmp_path / "none")
+    assert "There is no device" in fail(capsys, "backbone", "--device", "nonsense")
