@@ -122,6 +122,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
                 check_same_kind(self.clients_, block.client_ids)
             start = self._start_of(block, saved) if goes_on or saved else None
             self._run(block, start, saved)
+            self._learned(block)
             self._warn_of_single_classes(block)
         return self
 
@@ -163,6 +164,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
             check_same_kind(self.clients_, block.client_ids)
             start = None if first else self._start_of(block, None)
             self._one_round(block, start)
+            self._learned(block)
         return self
 
     # Models.
@@ -197,6 +199,9 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
             )
 
     # Fitting.
+
+    def _learned(self, block):
+        """Take what a subclass reports of the training rows, once models are there."""
 
     def _new_seed(self):
         return draw_seed(self.random_state)

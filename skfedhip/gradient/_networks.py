@@ -27,7 +27,8 @@ class MLP:
 
     def __call__(self, input_shape):
         """The feature extractor for rows of a shape."""
-        layers, width = [nn.Flatten()], prod(input_shape)
+        layers = [nn.Flatten()] if len(input_shape) > 1 else []
+        width = prod(input_shape)
         for units in self.hidden_layer_sizes:
             layers += [nn.Linear(width, units), nn.ReLU()]
             width = units
