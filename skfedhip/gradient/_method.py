@@ -166,15 +166,18 @@ class GradientMethod:
         return params, self.of_personal(params), losses
 
     def personal_parameters(self, rows, shared, state, n_round):
-        """What replaces shared parameters in a client's own model; ``rows`` may be None."""
+        """What replaces, or completes, shared parameters in a client's own model."""
         return state
 
     def client_weights(self, counts):
         """What clients count in the averages, from their numbers of rows."""
         return counts
 
-    def aggregate_means(self, means, broadcast, server_state):
-        """Shared parameters and the server's memory, from the means of what came up."""
+    def aggregate_means(self, means, weight, broadcast, server_state):
+        """Shared parameters and the server's memory, from the means of what came up.
+
+        ``weight`` is the sum of the clients' weights.
+        """
         return means, server_state.memory
 
     def compose(self, shared, own):
@@ -257,7 +260,8 @@ class GradientMethod:
         if not total.weight:
             return replace(broadcast, n_round=n_round), replace(server_state, loss=np.nan)
         known = {**broadcast.parameters, **server_state.averages}
-        params, memory = self.aggregate_means(total.means(known), broadcast, server_state)
+        means, weight = total.means(known), float(total.weight)
+        params, memory = self.aggregate_means(means, weight, broadcast, server_state)
         loss = float(total.loss[0] / total.loss[1])
         state = ServerState(self.of_personal(params), loss, memory)
         return replace(broadcast, parameters=self.shared_of(params), n_round=n_round), state
@@ -341,6 +345,13 @@ class GradientMethod:
             sums[name] = total
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
+
+
+def pulled_to(target, strength, weight_decay):
+    """Keywords of :meth:`GradientMethod.train` that add strength/2 ‖w - target‖² to the loss."""
+    floats = {n: t for n, t in target.items() if t.is_floating_point()}
+    pull = {name: strength * tensor for name, tensor in floats.items()} if strength else {}
+    return {"decay": weight_decay + strength, "pull": pull}
 
 
 def concatenated(parts):
