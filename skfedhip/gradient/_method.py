@@ -307,14 +307,14 @@ class GradientMethod:
 
     def rows_of(self, block, n_round):
         """The block's rows as tensors, with a fresh generator a client."""
-        x = torch.as_tensor(block.features(), dtype=self.dtype, device=self.device)
+        x = torch.as_tensor(_writable(block.features()), dtype=self.dtype, device=self.device)
         y = torch.as_tensor(block.y, dtype=torch.int64, device=self.device)
         generators = [client_generator(self.seed, client, n_round) for client in block.client_ids]
         return Rows(x, y, block.offsets, generators)
 
     def on_device(self, params, *, one=False):
         """Parameters as tensors where they are computed with; ``one``: with a client axis of 1."""
-        tensors = {n: torch.as_tensor(p, device=self.device) for n, p in params.items()}
+        tensors = {n: torch.as_tensor(_writable(p), device=self.device) for n, p in params.items()}
         return {n: t[None] if one else t for n, t in tensors.items()}
 
     def clients_at_once(self):
@@ -345,6 +345,11 @@ class GradientMethod:
             sums[name] = total
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
+
+
+def _writable(array):
+    """An array that torch takes without a warning, a copy only where it must be."""
+    return np.require(array, requirements="W") if isinstance(array, np.ndarray) else array
 
 
 def pulled_to(target, strength, weight_decay):

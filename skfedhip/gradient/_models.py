@@ -34,7 +34,7 @@ class Models:
         computed in the precision of X, whatever that of training was.
         """
         out = np.empty((len(X), width))
-        dtype = torch.from_numpy(X[:0]).dtype
+        dtype = getattr(torch, X.dtype.name)
         mapper = method.network.mapper(training=False)
         order = np.argsort(codes, kind="stable")
         clients, starts = np.unique(codes[order], return_index=True)

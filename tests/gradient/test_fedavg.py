@@ -29,11 +29,12 @@ def test_one_client_is_centralized():
 
 
 def test_rows_that_do_not_fill_a_batch_can_be_left_out():
-    """Of 1, 3, 8 and 20 rows batches of 4 take 1, 3 (too few for one, so all), 8 and 20; of 7: 4."""
+    """Batches of 4 take all of 8 and 20 rows, 1 and 3 whole, being too few for one, and 4 of 7."""
     clf, (X, y, groups) = plain.fitted(FedAvgClassifier, drop_last=True, n_rounds=1)
     whole, _ = plain.fitted(FedAvgClassifier, n_rounds=1)
     np.testing.assert_array_equal(clf.decision_function(X), whole.decision_function(X))
-    of_seven = np.flatnonzero(groups == 3)[:7]
+    of_seven = np.flatnonzero(groups == 3)[-7:]
+    assert set(y[of_seven]) == {0, 1, 2}
     how = {"shuffle": False, "init_params": plain.start(), "n_rounds": 1, "drop_last": True}
     clf = make(FedAvgClassifier, **how).fit(X[of_seven], y[of_seven], groups=[0] * 7)
     model = plain.sgd(plain.start(), X[of_seven[:4]], y[of_seven[:4]])

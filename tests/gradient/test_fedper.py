@@ -23,7 +23,7 @@ def test_rounds_equal_numpy():
 
 
 def test_one_client_is_fedavg():
-    clf, (X, y, _) = plain.fitted(FedPerClassifier)
+    _, (X, y, _) = plain.fitted(FedPerClassifier)
     alone, same = (
         make(cls, init_params=plain.start()).fit(X, y, groups=["only"] * len(y))
         for cls in (FedPerClassifier, FedAvgClassifier)
