@@ -6,7 +6,7 @@ import sys
 from ..datasets import partition_dirichlet
 from . import _data
 from ._arguments import concentration, method_names, n_jobs, output_file, whole_number
-from ._run import METHODS, evaluate
+from ._run import CLOSED_FORM, GROUPS, METHODS, evaluate
 from ._table import render, write_json
 
 _PROG = "python -m skfedhip.benchmark"
@@ -64,7 +64,7 @@ def _parser():
         description="Compare on the 1797 handwritten digits that come with scikit-learn.",
         epilog=f"example:\n  {_PROG} digits --clients 50 --json digits.json",
     )
-    _add_options(digits, clients=20, methods=list(METHODS))
+    _add_options(digits, clients=20, methods=CLOSED_FORM)
     digits.set_defaults(title="Digits", load=lambda args: _data.load_digits())
     fashion = commands.add_parser(
         "fashion-mnist",
@@ -133,7 +133,20 @@ def _add_run_options(option, methods):
         metavar="NAMES",
         type=method_names,
         default=methods,
-        help=f"which of {','.join(METHODS)} to run (default: {','.join(methods)})",
+        help=f"which of {','.join(METHODS)} to run, or of the groups {','.join(GROUPS)} "
+        f"(default: {','.join(methods)})",
+    )
+    option(
+        "--rounds",
+        metavar="N",
+        type=whole_number(1),
+        help="rounds of the gradient methods (default: 100)",
+    )
+    option(
+        "--lr",
+        metavar="S",
+        type=concentration,
+        help="step size of the gradient methods (default: each its own)",
     )
     option(
         "--jobs",
@@ -152,10 +165,11 @@ def _add_run_options(option, methods):
 
 
 def _add_speed(commands):
-    from . import _speed, _tuning
+    from . import _gradient, _speed, _tuning
 
     for name, module, words in (
-        ("speed", _speed, "how fast fit, tuning and predict are"),
+        ("gradient", _gradient, "gradient methods over seeds, and FedCP without its parts"),
+        ("speed", _speed, "how fast fit, tuning, rounds and predict are"),
         ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
     ):
         parser = commands.add_parser(name, help=words, description=module.__doc__)
@@ -167,6 +181,8 @@ def _run_dataset(args):
     """Load, deal, compare, print."""
     X, y, groups = _federation(args)
     estimators = {name: METHODS[name].make(args.seed, args.jobs) for name in args.methods}
+    for estimator in estimators.values():
+        _set_known(estimator, n_rounds=args.rounds, lr=args.lr)
     results = evaluate(
         estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
     )
@@ -188,6 +204,13 @@ def _run_dataset(args):
         _write(args, {"configuration": configuration, "results": records})
     if args.plot is not None:
         _plot(args, {METHODS[result.name].label: result.scores for result in results})
+
+
+def _set_known(estimator, **params):
+    """Set the parameters that were given, where the estimator has them."""
+    known = estimator.get_params(deep=False)
+    given = {name: v for name, v in params.items() if v is not None and name in known}
+    estimator.set_params(**given)
 
 
 def _federation(args):

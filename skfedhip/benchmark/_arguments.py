@@ -4,7 +4,7 @@ import argparse
 import math
 from pathlib import Path
 
-from ._run import METHODS
+from ._run import GROUPS, METHODS
 
 
 def whole_number(low, high=math.inf):
@@ -43,13 +43,19 @@ def concentration(text):
 
 
 def method_names(text):
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    words = [name.strip() for name in text.split(",")]
+    names = list(dict.fromkeys(name for word in words for name in GROUPS.get(word, [word])))
     for name in names:
         if name not in METHODS:
             raise argparse.ArgumentTypeError(
-                f"there is no method {name!r}; choose among {', '.join(METHODS)}."
+                f"there is no method {name!r}; choose among {', '.join(METHODS)}, or name one of "
+                f"the groups {', '.join(GROUPS)}."
             )
     return names
+
+
+def learning_rates(text):
+    return [concentration(each) for each in text.split(",")]
 
 
 def output_file(text):

@@ -1,7 +1,6 @@
 """The shell of the gradient classifiers: fit, one more round, checkpoints, models."""
 
 from abc import abstractmethod
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from numbers import Integral, Real
@@ -26,6 +25,7 @@ from ._method import concatenated
 from ._monitor import Monitor, models_of
 from ._networks import Network
 from ._shared import SharedParameters
+from ._threads import single_torch_thread
 
 _VALIDATION_ROUND = 2**31 - 1
 """The round whose generators deal out validation rows; none gets as far."""
@@ -379,16 +379,10 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
     def _cut(self, block, method):
         return block.cut_clients(method.clients_at_once())
 
-    @contextmanager
     def _threads(self):
         """One thread of torch for steps too small to share, and where blocks run side by side."""
-        before = torch.get_num_threads()
-        if self._network.layers is not None or self._jobs() not in (None, 1):
-            torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+        small = self._network.layers is not None
+        return single_torch_thread(small or self._jobs() not in (None, 1))
 
     def _bar(self, done):
         name, total = type(self).__name__, self.n_rounds

@@ -1,5 +1,6 @@
 """The four verbs of gradient methods, and what of them a method may state differently."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
@@ -245,7 +246,8 @@ class GradientMethod:
             part = block.clients(index)
             rows = self.rows_of(part, n_round)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
-            upload, new, losses = self.local(rows, shared, own, n_round)
+            with self._seeded(rows):
+                upload, new, losses = self.local(rows, shared, own, n_round)
             _check_finite(upload, losses, part.client_ids, n_round, self.lr)
             updates.append(self._summed(upload, losses, part.counts))
             for name, tensor in new.items():
@@ -281,7 +283,8 @@ class GradientMethod:
         for index in self._chunks(np.arange(len(block.client_ids))):
             rows = self.rows_of(block.clients(index), n_round)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
-            own = self.personal_parameters(rows, shared, own, n_round)
+            with self._seeded(rows):
+                own = self.personal_parameters(rows, shared, own, n_round)
             parts.append({name: tensor.cpu() for name, tensor in own.items()})
         return concatenated(parts)
 
@@ -329,6 +332,16 @@ class GradientMethod:
     def _chunks(self, index):
         size = self.clients_at_once()
         return [index[i : i + size] for i in range(0, len(index), size)]
+
+    @contextmanager
+    def _seeded(self, rows):
+        """Torch's own draws, of dropout, hang on the client as well while the caller is inside."""
+        if not self.network.draws:
+            yield
+            return
+        with torch.random.fork_rng():
+            torch.manual_seed(int(rows.generators[0].integers(2**63 - 1)))
+            yield
 
     def _nothing(self):
         itemsize = np.asarray(torch.empty(0, dtype=self.dtype).element_size())

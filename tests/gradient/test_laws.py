@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import joblib
 import numpy as np
@@ -14,23 +15,26 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skfedhip import FedAvgClassifier
+from skfedhip import FedAvgClassifier, gradient
 from skfedhip.core import ClientBlock
 from skfedhip.gradient import _method
 from skfedhip.metrics import make_client_scorer
 from skfedhip.protocol import Schema, run_federation
 
 from ._data import make
+from .conftest import CLASSIFIERS
 
 ONE_ROW, ONE_CLASS, TWO_CLASSES = IDS[:3]
 
 
-@pytest.fixture(params=[{}, {"fine_tune_epochs": 1}])
-def new(cls, request):
+VARIANTS = [(name, {}) for name in CLASSIFIERS] + [("FedAvgClassifier", {"fine_tune_epochs": 1})]
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda variant: "-".join([variant[0], *variant[1]]))
+def new(request):
     """Factory of every classifier, and of FedAvg with fine-tuning."""
-    if request.param and cls is not FedAvgClassifier:
-        pytest.skip("only FedAvg is fine-tuned")
-    return lambda **params: make(cls, **request.param, **params)
+    name, params = request.param
+    return partial(make, getattr(gradient, name), **params)
 
 
 def fit(clf, data):
