@@ -3,16 +3,35 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..utils._files import labels_to_json, only_of, prefixed, read_tensors, write_tensors
-from ._method import ModelBroadcast, ServerState
+from ._method import ModelBroadcast, ServerState, concatenated
 from ._models import Models
 
 _FORMAT = 1
+
+_FREE = {
+    "n_rounds",
+    "tol",
+    "patience",
+    "model",
+    "warm_start",
+    "checkpoint",
+    "checkpoint_every",
+    "group_column",
+    "missing_groups",
+    "local_classes_only",
+    "random_state",
+    "device",
+    "n_jobs",
+    "verbose",
+}
+"""Parameters that may change between two runs of one checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +60,20 @@ class Checkpoint:
     best: Models | None
     seed: int
     bytes_sent: list
+
+    @classmethod
+    def of(cls, monitor, state, seed):
+        """Where a run stands, from its Monitor and the loop's FederationState."""
+        return cls(
+            state.broadcast,
+            state.server_state,
+            concatenated(state.states),
+            monitor.losses,
+            monitor.accuracies,
+            monitor.best,
+            seed,
+            [state.bytes_up, state.bytes_down],
+        )
 
     def write(self, path, configuration):
         """Write to one file, whole or not at all."""
@@ -100,6 +133,18 @@ class Checkpoint:
         )
 
 
+def configuration_of(estimator, X, y, ids):
+    """What a checkpoint must agree on before a run goes on from it, as JSON can hold it."""
+    params, seed = estimator.get_params(deep=False), estimator.random_state
+    return {
+        "estimator": type(estimator).__name__,
+        **{name: describe(value) for name, value in params.items() if name not in _FREE},
+        "random_state": describe(seed) if isinstance(seed, Integral) else None,
+        "classes": describe(labels_to_json(np.unique(y))),
+        "rows": fingerprint(X, y, ids),
+    }
+
+
 def fingerprint(X, y, ids):
     """A hash of the training rows, by which another data set is told."""
     digest = hashlib.blake2b(digest_size=16)
@@ -124,11 +169,6 @@ def describe(value):
         return value
     named = getattr(value, "__qualname__", None)
     return f"{value.__module__}.{named}" if named else repr(value)
-
-
-def describe_labels(labels):
-    """Class labels or ids as JSON can hold them."""
-    return describe(labels_to_json(labels))
 
 
 def _short(value):

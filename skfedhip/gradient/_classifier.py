@@ -19,7 +19,7 @@ from ..protocol import FederationState, Schema, run_federation
 from ..utils._ids import check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._random import draw_seed
 from ..utils._warn import warn_user
-from ._checkpoint import Checkpoint, describe, describe_labels, fingerprint
+from ._checkpoint import Checkpoint, configuration_of
 from ._engine import client_generator
 from ._method import concatenated
 from ._monitor import Monitor, models_of
@@ -29,24 +29,6 @@ from ._threads import single_torch_thread
 
 _VALIDATION_ROUND = 2**31 - 1
 """The round whose generators deal out validation rows; none gets as far."""
-
-_NOT_IN_CHECKPOINT = {
-    "n_rounds",
-    "tol",
-    "patience",
-    "model",
-    "warm_start",
-    "checkpoint",
-    "checkpoint_every",
-    "group_column",
-    "missing_groups",
-    "local_classes_only",
-    "random_state",
-    "device",
-    "n_jobs",
-    "verbose",
-}
-"""Parameters that may change between two runs of one checkpoint."""
 
 
 class GradientClassifier(SharedParameters, PersonalizedClassifier):
@@ -109,7 +91,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
             X, y, ids = self._validate_training(X, y, groups, reset=True)
             saved = None
             if self.checkpoint is not None:
-                self._configuration = self._configuration_of(X, y, ids)
+                self._configuration = configuration_of(self, X, y, ids)
                 saved = Checkpoint.read(self.checkpoint, self._configuration)
             if goes_on:
                 self._check_stream(None, np.unique(y))
@@ -404,31 +386,9 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
                 SingleClassWarning,
             )
 
-    # Checkpoints.
-
-    def _configuration_of(self, X, y, ids):
-        """What a checkpoint must agree on before a run goes on from it."""
-        params = self.get_params(deep=False)
-        seed = self.random_state if isinstance(self.random_state, Integral) else None
-        return {
-            "estimator": type(self).__name__,
-            **{n: describe(v) for n, v in params.items() if n not in _NOT_IN_CHECKPOINT},
-            "random_state": describe(seed),
-            "classes": describe_labels(np.unique(y)),
-            "rows": fingerprint(X, y, ids),
-        }
-
     def _save_checkpoint(self, monitor, state):
-        Checkpoint(
-            state.broadcast,
-            state.server_state,
-            concatenated(state.states),
-            monitor.losses,
-            monitor.accuracies,
-            monitor.best,
-            self._seed,
-            [state.bytes_up, state.bytes_down],
-        ).write(self.checkpoint, self._configuration)
+        checkpoint = Checkpoint.of(monitor, state, self._seed)
+        checkpoint.write(self.checkpoint, self._configuration)
 
 
 def _cut_states(states, blocks):
