@@ -19,7 +19,7 @@ SETTINGS = {
     },
     "FedHiPClassifierCV": {"alphas": [0.0, 1.0, 10.0, 100.0], "betas": [0.1, 1.0, 10.0]},
     **{
-        name: {"n_rounds": 4, "lr": 0.3, "feature_extractor": gradient.MLP((16,))}
+        name: {"n_rounds": 3, "lr": 0.4, "feature_extractor": gradient.MLP((8,))}
         for name in gradient.__all__
         if name.endswith("Classifier")
     },

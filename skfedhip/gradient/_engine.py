@@ -21,6 +21,19 @@ def client_generator(seed, client, n_round):
     return np.random.default_rng([seed, n_round, *id_bytes(client)])
 
 
+class Generators(dict):
+    """The clients' generators by position, each made when it is first asked for."""
+
+    def __init__(self, seed, client_ids, n_round):
+        super().__init__()
+        self.seed, self.client_ids, self.n_round = seed, client_ids, n_round
+
+    def __missing__(self, k):
+        generator = client_generator(self.seed, self.client_ids[k], self.n_round)
+        self[k] = generator
+        return generator
+
+
 class Batch(NamedTuple):
     """One step's rows of the clients at work, of which there are a.
 
@@ -48,7 +61,7 @@ class Rows:
     x: torch.Tensor
     y: torch.Tensor
     offsets: np.ndarray
-    generators: list
+    generators: Generators
 
     @property
     def counts(self):
@@ -122,14 +135,14 @@ class Schedule:
             per_epoch = np.maximum(counts // self.batch_size, 1)
         return self.epochs * per_epoch
 
-    def sequence(self, n_rows, generator):
-        """A client's row numbers, step by step, shape (steps, batch_size); -1 fills up."""
+    def sequence(self, n_rows, generators, k):
+        """Client k's row numbers, step by step, shape (steps, batch_size); -1 fills up."""
         size = self.batch_size
         per_epoch = int(self.n_steps(np.array(n_rows))) // self.epochs
         out = np.full((self.epochs, per_epoch * size), -1)
         used = min(n_rows, per_epoch * size)
         for epoch in out:
-            order = generator.permutation(n_rows) if self.shuffle else np.arange(n_rows)
+            order = generators[k].permutation(n_rows) if self.shuffle else np.arange(n_rows)
             epoch[:used] = order[:used]
         return out.reshape(-1, size)
 
@@ -193,7 +206,7 @@ class _Taken(NamedTuple):
 def _taken(rows, schedule, order, n_steps):
     taken = np.full((len(order), n_steps, schedule.batch_size), -1)
     for i, k in enumerate(order):
-        own = schedule.sequence(int(rows.counts[k]), rows.generators[k])
+        own = schedule.sequence(int(rows.counts[k]), rows.generators, int(k))
         taken[i, : len(own)] = np.where(own < 0, -1, own + rows.offsets[k])
     real = taken >= 0
     sizes = real.sum(2)

@@ -61,8 +61,8 @@ class FedALA(GradientMethod):
     def _sample(self, rows, shared):
         """Features, by the round's extractor, of a random part of each client's rows."""
         chosen = [
-            start + rng.permutation(n)[: max(1, round(self.mix_fraction * n))]
-            for start, n, rng in zip(rows.offsets, rows.counts, rows.generators, strict=False)
+            start + rows.generators[k].permutation(n)[: max(1, round(self.mix_fraction * n))]
+            for k, (start, n) in enumerate(zip(rows.offsets[:-1], rows.counts, strict=True))
         ]
         offsets = np.cumsum([0, *map(len, chosen)])
         index = torch.from_numpy(np.concatenate(chosen)).to(rows.x.device)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..protocol import Broadcast, ClientUpdate
-from ._engine import Descent, Rows, Schedule, client_generator, train
+from ._engine import Descent, Generators, Rows, Schedule, train
 from ._functional import linear, linear_gradients, softmax_loss
 from ._networks import Network
 
@@ -309,11 +309,10 @@ class GradientMethod:
         return np.array([client in joined for client in client_ids])
 
     def rows_of(self, block, n_round):
-        """The block's rows as tensors, with a fresh generator a client."""
+        """The block's rows as tensors, with fresh generators."""
         x = torch.as_tensor(_writable(block.features()), dtype=self.dtype, device=self.device)
         y = torch.as_tensor(block.y, dtype=torch.int64, device=self.device)
-        generators = [client_generator(self.seed, client, n_round) for client in block.client_ids]
-        return Rows(x, y, block.offsets, generators)
+        return Rows(x, y, block.offsets, Generators(self.seed, block.client_ids.tolist(), n_round))
 
     def on_device(self, params, *, one=False):
         """Parameters as tensors where they are computed with; ``one``: with a client axis of 1."""
