@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 
 import numpy as np
@@ -325,8 +325,11 @@ class GradientMethod:
             self.network.layers is None and self.device.type == "cpu"
         ):
             return 1
-        size = sum(array.nbytes for array in self.initial().values())
-        return max(1, BLOCK_BYTES[self.device.type] // size)
+        return max(1, BLOCK_BYTES[self.device.type] // self._model_bytes)
+
+    @cached_property
+    def _model_bytes(self):
+        return sum(array.nbytes for array in self.initial().values())
 
     def _chunks(self, index):
         size = self.clients_at_once()
