@@ -1,7 +1,7 @@
 """The scikit-learn shell of every personalized classifier: ids, labels, validation, predict."""
 
 from abc import ABCMeta, abstractmethod
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from numbers import Integral
 
 import numpy as np
@@ -34,10 +34,13 @@ _DTYPES = [np.float64, np.float32]
 class GroupColumnMixin:
     """Takes the client ids out of X where ``group_column`` names them, and validates the rest."""
 
+    _allow_nd = False
+    """Whether a row may be more than a vector, such as an image."""
+
     def _validate_rows(self, X, groups, *, reset, allow_none=False):
         """Check X and ids: (features (n, m), ids (n,) or None)."""
         if self.group_column is None:
-            X = validate_data(self, X, dtype=_DTYPES, reset=reset)
+            X = validate_data(self, X, dtype=_DTYPES, reset=reset, allow_nd=self._allow_nd)
         else:
             X, column = self._split_group_column(X, reset=reset)
             groups = column if groups is None else groups
@@ -142,6 +145,44 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
             self._on_missing_groups("fit got no client ids", "all rows are taken as one client")
             ids = object_array([None] * len(y))
         return X, y, ids
+
+    @contextmanager
+    def _all_or_nothing(self):
+        """What the estimator was comes back where the body fails or is interrupted."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _set_classes(self, classes):
+        """Fix the classes, of which there must be two."""
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, got "
+                f"{'one class' if len(classes) else 'none'}: {classes.tolist()}; check y, or "
+                "name all classes in the first partial_fit."
+            )
+        self.classes_ = classes
+
+    def _check_stream(self, classes, labels):
+        """Check a batch's labels, and ``classes`` if given, against those of the stream."""
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={np.unique(classes)} differ from those of the first partial_fit, which "
+                f"were {self.classes_}; leave classes out or pass the same."
+            )
+        self._check_labels(labels)
+
+    def _check_labels(self, labels):
+        unseen = np.setdiff1d(labels, self.classes_)
+        if len(unseen):
+            raise ValueError(
+                f"label {unseen.tolist()[0]!r} is not among the classes, which are "
+                f"{self.classes_}; name all classes in the first partial_fit."
+            )
 
     def _on_missing_groups(self, what, instead="the global model answers"):
         if self.missing_groups == "error":

@@ -1,6 +1,11 @@
 """Warnings and errors that a user may want to name."""
 
-__all__ = ["GridEdgeWarning", "MissingGroupsWarning", "StatisticsDroppedError"]
+__all__ = [
+    "GridEdgeWarning",
+    "MissingGroupsWarning",
+    "SingleClassWarning",
+    "StatisticsDroppedError",
+]
 
 
 class GridEdgeWarning(UserWarning):
@@ -9,6 +14,10 @@ class GridEdgeWarning(UserWarning):
 
 class MissingGroupsWarning(UserWarning):
     """Client ids are missing altogether, or none of them is known: the global model answers."""
+
+
+class SingleClassWarning(UserWarning):
+    """A client that was trained on several classes is predicted to have one only."""
 
 
 class StatisticsDroppedError(AttributeError, ValueError):

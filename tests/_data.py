@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from skfedhip import analytic
+from skfedhip import analytic, gradient
 
 SETTINGS = {
     "AnaPFLClassifier": {"n_components": 12, "random_state": 0},
@@ -18,6 +18,11 @@ SETTINGS = {
         "lams": [0.2, 0.5, 0.8],
     },
     "FedHiPClassifierCV": {"alphas": [0.0, 1.0, 10.0, 100.0], "betas": [0.1, 1.0, 10.0]},
+    **{
+        name: {"n_rounds": 3, "lr": 0.4, "feature_extractor": gradient.MLP((8,))}
+        for name in gradient.__all__
+        if name.endswith("Classifier")
+    },
 }
 """Parameters that make an estimator quick, or its random numbers repeat, in tests."""
 

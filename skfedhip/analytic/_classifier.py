@@ -1,7 +1,6 @@
 """The shell of the closed-form classifiers: fit, stream, forget, personalize, export, save."""
 
 from abc import abstractmethod
-from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
 
@@ -229,17 +228,6 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
         tags.classifier_tags.poor_score |= not self.fit_intercept
         return tags
 
-    @contextmanager
-    def _all_or_nothing(self):
-        """What the estimator was comes back where the body fails or is interrupted."""
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
     def _check_can_stream(self):
         if hasattr(self, "classes_") and self._retained is None:
             raise StatisticsDroppedError(
@@ -255,13 +243,7 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
 
     def _start(self, X, classes, *, retain):
         """Forget all that was fitted and fix what a stream can't change."""
-        if len(classes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least two classes, got "
-                f"{'one class' if len(classes) else 'none'}: {classes.tolist()}; check y, or "
-                "name all classes in the first partial_fit."
-            )
-        self.classes_ = classes
+        self._set_classes(classes)
         self._dtype = X.dtype
         self._n_features = X.shape[1]
         self._fitted_method = self._method()
@@ -270,12 +252,7 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
 
     def _continue(self, classes, labels):
         """Check a batch against the stream that it continues."""
-        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ValueError(
-                f"classes={np.unique(classes)} differ from those of the first partial_fit, which "
-                f"were {self.classes_}; leave classes out or pass the same."
-            )
-        self._check_labels(labels)
+        self._check_stream(classes, labels)
         method = self._method()
         if method.design_key != self._fitted_method.design_key:
             raise ValueError(
@@ -283,14 +260,6 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
                 "middle of a stream; use fit to start anew."
             )
         self._fitted_method = method
-
-    def _check_labels(self, labels):
-        unseen = np.setdiff1d(labels, self.classes_)
-        if len(unseen):
-            raise ValueError(
-                f"label {unseen.tolist()[0]!r} is not among the classes, which are "
-                f"{self.classes_}; name all classes in the first partial_fit."
-            )
 
     def _block(self, X, y, ids, weight):
         """The rows as one ClientBlock; those of weight 0 are left out."""

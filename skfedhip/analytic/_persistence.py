@@ -1,17 +1,19 @@
 """Save and load fitted classifiers: safetensors with a JSON header, no pickles."""
 
-import json
-import os
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 from sklearn.utils.validation import check_is_fitted
 
 from ..core import DenseModels, DesignBlock, FactoredModels, PersonalModels, RetainedClients
+from ..utils._files import (
+    labels_from_json,
+    labels_to_json,
+    only_of,
+    prefixed,
+    read_tensors,
+    write_tensors,
+)
 from ._method import broadcast_from_arrays
 
 _FORMAT = 1
@@ -36,15 +38,15 @@ class PersistenceMixin:
         """
         check_is_fitted(self)
         models = self._solved_models()
-        tensors = _prefixed("models", _models_to_arrays(models))
-        tensors |= _prefixed("broadcast", self._broadcast.arrays())
+        tensors = prefixed("models", _models_to_arrays(models))
+        tensors |= prefixed("broadcast", self._broadcast.arrays())
         header = {
             "format": _FORMAT,
             "estimator": type(self).__name__,
             "params": self._params_to_json(),
             "method": self._fitted_method.to_json(),
-            "classes": _labels_to_json(self.classes_),
-            "clients": _labels_to_json(self.clients_),
+            "classes": labels_to_json(self.classes_),
+            "clients": labels_to_json(self.clients_),
             "dtype": self._dtype.str,
             "n_features": self._n_features,
             "n_features_in": self.n_features_in_,
@@ -55,12 +57,11 @@ class PersistenceMixin:
             "guests": None,
         }
         tuned, header["tuned"] = self._tuning_to_arrays()
-        tensors |= _prefixed("tuned", tuned)
+        tensors |= prefixed("tuned", tuned)
         if self._retained is not None:
-            tensors |= _prefixed("retained", self._retained_to_arrays())
+            tensors |= prefixed("retained", self._retained_to_arrays())
             header["guests"] = [c in self._retained.guests for c in self.clients_.tolist()]
-        tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-        _write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
+        write_tensors(path, header, tensors)
 
     @classmethod
     def load(cls, path):
@@ -81,7 +82,7 @@ class PersistenceMixin:
         ValueError
             If the file is damaged, of another format, or holds another class of estimator.
         """
-        header, tensors = _read(path)
+        header, tensors = read_tensors(path, _FORMAT)
         if header["estimator"] != cls.__name__:
             raise ValueError(
                 f"{path} holds a {header['estimator']}, not a {cls.__name__}; load it with "
@@ -97,8 +98,8 @@ class PersistenceMixin:
     @classmethod
     def _restored(cls, header, tensors):
         estimator = cls(**cls._params_from_json(header["params"]))
-        estimator.classes_ = _labels_from_json(header["classes"])
-        estimator.clients_ = _labels_from_json(header["clients"])
+        estimator.classes_ = labels_from_json(header["classes"])
+        estimator.clients_ = labels_from_json(header["clients"])
         estimator._dtype = np.dtype(header["dtype"])
         estimator._n_features = header["n_features"]
         estimator.n_features_in_ = header["n_features_in"]
@@ -108,14 +109,14 @@ class PersistenceMixin:
         estimator.bytes_up_, estimator.bytes_down_ = header["bytes"]
         if header["seed"] is not None:
             estimator._seed = header["seed"]
-        estimator._tuning_from_arrays(_only("tuned", tensors), header["tuned"])
+        estimator._tuning_from_arrays(only_of("tuned", tensors), header["tuned"])
         estimator._fitted_method = replace(estimator._method(), **header["method"])
-        estimator._broadcast = broadcast_from_arrays(_only("broadcast", tensors))
-        estimator._models = _models_from_arrays(_only("models", tensors), estimator.clients_)
+        estimator._broadcast = broadcast_from_arrays(only_of("broadcast", tensors))
+        estimator._models = _models_from_arrays(only_of("models", tensors), estimator.clients_)
         estimator._retained = None
         if header["guests"] is not None:
             estimator._retained = _retained_from_arrays(
-                _only("retained", tensors), estimator.clients_, header["guests"]
+                only_of("retained", tensors), estimator.clients_, header["guests"]
             )
         return estimator
 
@@ -176,74 +177,10 @@ def _models_to_arrays(models):
 
 def _models_from_arrays(arrays, clients):
     parts = []
-    while own := _only(str(len(parts)), arrays):
+    while own := only_of(str(len(parts)), arrays):
         if "coefs" in own:
             parts.append(DenseModels(own["coefs"]))
         else:
             parts.append(FactoredModels(**{"base": arrays["base"], **own}))
     shared = (arrays[name] for name in ("part", "slot"))
     return PersonalModels(arrays["base"], clients, arrays["seen"], tuple(parts), *shared)
-
-
-def _labels_to_json(labels):
-    """Class labels or ids as JSON; dates as the integers they are stored as."""
-    if labels.dtype.kind in "mM":
-        return {"dtype": labels.dtype.str, "values": labels.view(np.int64).tolist()}
-    return {"dtype": labels.dtype.str, "values": labels.tolist()}
-
-
-def _labels_from_json(stored):
-    dtype = np.dtype(stored["dtype"])
-    if dtype.kind in "mM":
-        return np.array(stored["values"], dtype=np.int64).view(dtype)
-    return np.array([*stored["values"], None], dtype=object)[:-1].astype(dtype)
-
-
-def _to_json(header):
-    def plain(value):
-        if isinstance(value, np.generic):
-            return value.item()
-        raise ValueError(
-            f"{value!r} can't be written without pickle; use numbers, strings and names instead."
-        )
-
-    return json.dumps(header, default=plain)
-
-
-def _write_atomically(path, data):
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _read(path):
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} is not a file; pass a path that save wrote.")
-    try:
-        with safe_open(path, framework="np") as file:
-            header = json.loads((file.metadata() or {}).get("skfedhip", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is damaged or not written by save: {error}.") from error
-    if header.get("format") != _FORMAT:
-        raise ValueError(
-            f"{path} is of format {header.get('format')}, this version reads {_FORMAT}; save it "
-            "anew with the version that wrote it."
-        )
-    return header, tensors
-
-
-def _prefixed(prefix, arrays):
-    return {f"{prefix}.{name}": array for name, array in arrays.items()}
-
-
-def _only(prefix, arrays):
-    """The arrays under a prefix, without it."""
-    start = f"{prefix}."
-    return {n.removeprefix(start): array for n, array in arrays.items() if n.startswith(start)}

@@ -5,8 +5,15 @@ import sys
 
 from ..datasets import partition_dirichlet
 from . import _data
-from ._arguments import concentration, method_names, n_jobs, output_file, whole_number
-from ._run import METHODS, evaluate
+from ._arguments import (
+    add_feature_options,
+    concentration,
+    method_names,
+    n_jobs,
+    output_file,
+    whole_number,
+)
+from ._run import CLOSED_FORM, GROUPS, METHODS, evaluate
 from ._table import render, write_json
 
 _PROG = "python -m skfedhip.benchmark"
@@ -83,28 +90,10 @@ def _add_dataset(commands, name, dataset):
             required=not directory,
             help="directory of its files" + (" (default: %(default)s)" if directory else ""),
         )
-    _add_feature_options(parser.add_argument)
+    add_feature_options(parser.add_argument)
     _add_split_options(parser.add_argument, dataset.clients)
-    _add_run_options(parser.add_argument, list(METHODS) if name == "digits" else _QUICK)
+    _add_run_options(parser.add_argument, CLOSED_FORM if name == "digits" else _QUICK)
     parser.set_defaults(run=_run_dataset, parser=parser, dataset=dataset)
-
-
-def _add_feature_options(option):
-    option(
-        "--features",
-        metavar="KIND",
-        default="pixels",
-        help=(
-            "pixels, or the ViT-MAE whose class tokens are used: vit-mae-tiny, a directory or a "
-            "hub's name (default: %(default)s)"
-        ),
-    )
-    option(
-        "--cache",
-        metavar="DIR",
-        default=_data.cache_directory(),
-        help="where a model's features are kept between runs (default: %(default)s)",
-    )
 
 
 def _add_split_options(option, clients):
@@ -144,7 +133,20 @@ def _add_run_options(option, methods):
         metavar="NAMES",
         type=method_names,
         default=methods,
-        help=f"which of {','.join(METHODS)} to run (default: {','.join(methods)})",
+        help=f"which of {','.join(METHODS)} to run, or of the groups {','.join(GROUPS)} "
+        f"(default: {','.join(methods)})",
+    )
+    option(
+        "--rounds",
+        metavar="N",
+        type=whole_number(1),
+        help="rounds of the gradient methods (default: 100)",
+    )
+    option(
+        "--lr",
+        metavar="S",
+        type=concentration,
+        help="step size of the gradient methods (default: each its own)",
     )
     option(
         "--jobs",
@@ -163,10 +165,11 @@ def _add_run_options(option, methods):
 
 
 def _add_speed(commands):
-    from . import _backbone, _probe, _speed, _tuning
+    from . import _backbone, _gradient, _probe, _speed, _tuning
 
     for name, module, words in (
-        ("speed", _speed, "how fast fit, tuning and predict are"),
+        ("gradient", _gradient, "gradient methods over seeds, and FedCP without its parts"),
+        ("speed", _speed, "how fast fit, tuning, rounds and predict are"),
         ("backbone", _backbone, "images per second of ViTMAETransformer, on any device"),
         ("probe", _probe, "what the features of a ViT-MAE are worth beside pixels: minutes"),
         ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
@@ -180,6 +183,8 @@ def _run_dataset(args):
     """Load, deal, compare, print."""
     X, y, groups = _federation(args)
     estimators = {name: METHODS[name].make(args.seed, args.jobs) for name in args.methods}
+    for estimator in estimators.values():
+        _set_known(estimator, n_rounds=args.rounds, lr=args.lr)
     results = evaluate(
         estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
     )
@@ -202,6 +207,13 @@ def _run_dataset(args):
         _write(args, {"configuration": configuration, "results": records})
     if args.plot is not None:
         _plot(args, {METHODS[result.name].label: result.scores for result in results})
+
+
+def _set_known(estimator, **params):
+    """Set the parameters that were given, where the estimator has them."""
+    known = estimator.get_params(deep=False)
+    given = {name: v for name, v in params.items() if v is not None and name in known}
+    estimator.set_params(**given)
 
 
 def _federation(args):

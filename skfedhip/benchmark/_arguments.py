@@ -4,7 +4,8 @@ import argparse
 import math
 from pathlib import Path
 
-from ._run import METHODS
+from ._data import cache_directory
+from ._run import GROUPS, METHODS
 
 
 def whole_number(low, high=math.inf):
@@ -43,13 +44,19 @@ def concentration(text):
 
 
 def method_names(text):
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    words = [name.strip() for name in text.split(",")]
+    names = list(dict.fromkeys(name for word in words for name in GROUPS.get(word, [word])))
     for name in names:
         if name not in METHODS:
             raise argparse.ArgumentTypeError(
-                f"there is no method {name!r}; choose among {', '.join(METHODS)}."
+                f"there is no method {name!r}; choose among {', '.join(METHODS)}, or name one of "
+                f"the groups {', '.join(GROUPS)}."
             )
     return names
+
+
+def learning_rates(text):
+    return [concentration(each) for each in text.split(",")]
 
 
 def output_file(text):
@@ -59,3 +66,22 @@ def output_file(text):
     if path.exists() and not path.is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is not a file; name one to write to.")
     return path
+
+
+def add_feature_options(option):
+    """What images are turned into before anything is fitted."""
+    option(
+        "--features",
+        metavar="KIND",
+        default="pixels",
+        help=(
+            "pixels, or the ViT-MAE whose class tokens are used: vit-mae-tiny, a directory or a "
+            "hub's name (default: %(default)s)"
+        ),
+    )
+    option(
+        "--cache",
+        metavar="DIR",
+        default=cache_directory(),
+        help="where a model's features are kept between runs (default: %(default)s)",
+    )

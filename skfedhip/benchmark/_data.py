@@ -26,8 +26,8 @@ def load_digits():
     return X.reshape(-1, 8, 8) / 16, y
 
 
-def load_fashion_mnist(directory=FASHION_MNIST):
-    """A data set of the MNIST family, its training and test images pooled.
+def load_idx_pooled(directory=FASHION_MNIST):
+    """Fashion-MNIST or another data set of the MNIST family, all images pooled.
 
     Personalized federated learning is tested on rows of each client's own, so the division that
     the files come with has no use here.
@@ -95,7 +95,7 @@ DATASETS = {
     ),
     "fashion-mnist": Dataset(
         "Fashion-MNIST",
-        load_fashion_mnist,
+        load_idx_pooled,
         "Fashion-MNIST or another idx data set on disk: a minute or two",
         directory=FASHION_MNIST,
     ),

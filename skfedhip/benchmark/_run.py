@@ -26,6 +26,17 @@ class Method(NamedTuple):
     make: Callable
 
 
+def _gradient(name, **params):
+    """Makes a gradient classifier; torch is loaded where one is."""
+
+    def make(seed, n_jobs):
+        from .. import gradient
+
+        return getattr(gradient, name)(random_state=seed, n_jobs=n_jobs, **params)
+
+    return make
+
+
 METHODS = {
     "local": Method("Local", lambda seed, n_jobs: LocalRidgeClassifier(n_jobs=n_jobs)),
     "afl": Method("AFL", lambda seed, n_jobs: AFLClassifier(n_jobs=n_jobs)),
@@ -37,8 +48,42 @@ METHODS = {
     "anapfl-cv": Method(
         "AnaPFL-CV", lambda seed, n_jobs: AnaPFLClassifierCV(random_state=seed, n_jobs=n_jobs)
     ),
+    "fedavg": Method("FedAvg", _gradient("FedAvgClassifier")),
+    "fedavg-ft": Method("FedAvg+FT", _gradient("FedAvgClassifier", fine_tune_epochs=5)),
+    "fedprox": Method("FedProx", _gradient("FedProxClassifier")),
+    "ditto": Method("Ditto", _gradient("DittoClassifier")),
+    "fedper": Method("FedPer", _gradient("FedPerClassifier")),
+    "fedrep": Method("FedRep", _gradient("FedRepClassifier")),
+    "fedala": Method("FedALA", _gradient("FedALAClassifier")),
+    "fedslr": Method("FedSLR", _gradient("FedSLRClassifier")),
+    "fedcp": Method("FedCP", _gradient("FedCPClassifier")),
+    "fedcp-gfm": Method("no-GFM", _gradient("FedCPClassifier", lam=0.0)),
+    "fedcp-cpn": Method("no-CPN", _gradient("FedCPClassifier", conditional_policy=False)),
+    "fedcp-cpn-gfm": Method(
+        "no-CPN-GFM", _gradient("FedCPClassifier", conditional_policy=False, lam=0.0)
+    ),
+    "fedcp-cpn-gh": Method(
+        "no-CPN-GH",
+        _gradient("FedCPClassifier", conditional_policy=False, global_head=False),
+    ),
+    "fedcp-bare": Method(
+        "bare",
+        _gradient("FedCPClassifier", conditional_policy=False, global_head=False, lam=0.0),
+    ),
 }
-"""From a method's name on the command line. Parameters are the defaults of the classes."""
+"""From a method's name on the command line. Parameters are the defaults of the classes; the names
+after fedcp take its policy (CPN), alignment (GFM) or global head (GH) away.
+"""
+
+CLOSED_FORM = ["local", "afl", "fedhip", "anapfl", "fedhip-cv", "anapfl-cv"]
+"""Those that take seconds; the others take minutes."""
+
+GROUPS = {
+    "closed-form": CLOSED_FORM,
+    "gradient": [name for name in METHODS if name not in CLOSED_FORM and "fedcp-" not in name],
+    "ablation": [name for name in METHODS if name.startswith("fedcp")],
+}
+"""Names for several methods."""
 
 
 @dataclass(frozen=True)

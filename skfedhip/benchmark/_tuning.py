@@ -141,7 +141,7 @@ def run(args):
     data = {"digits": (_data.features(images, "pixels"), y)}
     if args.data_dir:
         try:
-            images, y = _data.load_fashion_mnist(args.data_dir)
+            images, y = _data.load_idx_pooled(args.data_dir)
             data["fashion-mnist"] = _data.features(images, "pixels"), y
         except (OSError, ValueError) as error:
             args.parser.error(str(error))

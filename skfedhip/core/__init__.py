@@ -29,6 +29,7 @@ from ._models import (
     shift_origin,
 )
 from ._moments import Moments
+from ._proximal import shrink_singular_values
 from ._random_features import ACTIVATIONS, gaussian_projection, random_features
 from ._refinement import Smoother, dual_refinement, refinement_errors
 from ._retained import RetainedClients
@@ -96,6 +97,7 @@ __all__ = [
     "shared_root",
     "shift_drowns",
     "shift_origin",
+    "shrink_singular_values",
     "spectral_root",
     "temperature_losses",
     "weighted_sums",

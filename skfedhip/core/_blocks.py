@@ -139,6 +139,11 @@ class ClientBlock:
         starts = _cut_points(self.offsets, max_rows)
         return [self._clients(i, j) for i, j in itertools.pairwise(starts)]
 
+    def cut_clients(self, n_clients):
+        """Cut into blocks of ``n_clients`` clients, the last one maybe of fewer."""
+        n = len(self.client_ids)
+        return [self._clients(i, min(i + n_clients, n)) for i in range(0, n, n_clients)]
+
     def pieces(self, max_rows):
         """Cut a block whose rows are too many to gather at once; a client may span pieces."""
         if self.n_rows <= max_rows:

@@ -1,6 +1,6 @@
 """The protocol: four verbs, messages of named arrays, and the loop that runs them in process."""
 
-from ._loop import FederatedMethod, FederationResult, run_federation
+from ._loop import FederatedMethod, FederationResult, FederationState, run_federation
 from ._messages import Broadcast, ClientUpdate, Empty, Message, Schema
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Empty",
     "FederatedMethod",
     "FederationResult",
+    "FederationState",
     "Message",
     "Schema",
     "run_federation",

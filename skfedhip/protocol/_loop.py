@@ -31,19 +31,45 @@ class FederatedMethod(Protocol):
 
 
 @dataclass(frozen=True)
+class FederationState:
+    """Where a run stands between two rounds: all that it takes to go on.
+
+    Attributes
+    ----------
+    broadcast : Broadcast
+        The last message down.
+    server_state : object
+        What the server keeps.
+    states : list
+        What the clients keep, block by block.
+    bytes_up, bytes_down : int
+        What one client has sent and received so far.
+    """
+
+    broadcast: Broadcast
+    server_state: Any
+    states: list
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+@dataclass(frozen=True)
 class FederationResult:
     """What a run leaves behind.
 
     Attributes
     ----------
     broadcasts : tuple of Broadcast
-        All messages down, from the one of ``initialize`` to the last.
+        All messages down, from the one of ``initialize`` to the last; with ``after_round``, the
+        last alone.
     models : list
         What ``personalize`` returned, block by block.
     bytes_up, bytes_down : int
         What one client sends and receives over all rounds.
     server_state : object
         What the server kept of the last round.
+    states : list
+        What the clients kept of the last round, block by block.
     """
 
     broadcasts: tuple
@@ -51,9 +77,12 @@ class FederationResult:
     bytes_up: int
     bytes_down: int
     server_state: Any
+    states: list
 
 
-def run_federation(method, blocks, schema, *, map_blocks=map, known=None):
+def run_federation(
+    method, blocks, schema, *, map_blocks=map, known=None, start=None, after_round=None
+):
     """Run a method on client blocks in this process.
 
     Parameters
@@ -66,26 +95,39 @@ def run_federation(method, blocks, schema, *, map_blocks=map, known=None):
         bit.
     known : Broadcast, default=None
         What the clients have from an earlier run; it stands for the first round's message down.
+    start : FederationState, default=None
+        Where an earlier run stood; ``n_rounds`` more follow, unless they are stopped.
+    after_round : callable, default=None
+        Called with the FederationState after each round; the run stops where it returns True.
 
     Returns
     -------
     FederationResult
     """
-    broadcast, server_state = known or method.initialize(schema), None
+    if start is None:
+        broadcast = known or method.initialize(schema)
+        received = 0 if known else broadcast.nbytes
+        start = FederationState(broadcast, None, [None] * len(blocks), bytes_down=received)
+    broadcast, server_state, states = start.broadcast, start.server_state, start.states
+    bytes_up, bytes_down = start.bytes_up, start.bytes_down
     broadcasts = [broadcast]
-    states = [None] * len(blocks)
-    bytes_up, bytes_down = 0, 0 if known else broadcast.nbytes
     for _ in range(method.n_rounds - bool(known)):
         update = partial(_update_block, method, broadcast)
         meter = _Meter(states)
         results = meter.watch(map_blocks(update, blocks, states))
         broadcast, server_state = method.aggregate(results, broadcast, server_state)
-        broadcasts.append(broadcast)
         states = meter.states
         bytes_up += meter.bytes
         bytes_down += broadcast.nbytes
+        if after_round is None:
+            broadcasts.append(broadcast)
+        else:  # of many rounds, all messages would fill the memory
+            broadcasts = [broadcast]
+            state = FederationState(broadcast, server_state, states, bytes_up, bytes_down)
+            if after_round(state):
+                break
     models = list(map_blocks(method.personalize, blocks, repeat(broadcast), states))
-    return FederationResult(tuple(broadcasts), models, bytes_up, bytes_down, server_state)
+    return FederationResult(tuple(broadcasts), models, bytes_up, bytes_down, server_state, states)
 
 
 def _update_block(method, broadcast, block, state):

@@ -32,7 +32,7 @@ class Schema:
 class Message:
     """Base of everything that travels; a subclass is a frozen dataclass of arrays.
 
-    A field may also be None, a dataclass of arrays itself, or a tuple of such.
+    A field may also be None, a dataclass of arrays itself, a tuple of such, or a dict of arrays.
     """
 
     def arrays(self):
@@ -68,6 +68,8 @@ def _named_arrays(instance, prefix=""):
         if isinstance(value, tuple):
             for i, each in enumerate(value):
                 out |= _named_arrays(each, f"{name}.{i}.")
+        elif isinstance(value, dict):
+            out |= {f"{name}.{key}": np.asarray(array) for key, array in value.items()}
         elif dataclasses.is_dataclass(value):
             out |= _named_arrays(value, f"{name}.")
         elif value is not None:

@@ -327,7 +327,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_no_other(data, path, st
         if step == "fdopen":
             fdopen = staticmethod(failing_halfway)
 
-    monkeypatch.setattr("skfedhip.analytic._persistence.os", FailingOS())
+    monkeypatch.setattr("skfedhip.utils._files.os", FailingOS())
     with pytest.raises(OSError, match="no space left"):
         after.save(path)
     assert path.read_bytes() == before

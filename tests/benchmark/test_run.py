@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from skfedhip import AFLClassifier, LocalRidgeClassifier
 from skfedhip.benchmark import _table
 from skfedhip.benchmark.__main__ import main
-from skfedhip.benchmark._run import METHODS, evaluate
+from skfedhip.benchmark._run import CLOSED_FORM, GROUPS, METHODS, evaluate
 from skfedhip.datasets import partition_dirichlet
 from skfedhip.model_selection import ClientShuffleSplit
 
@@ -73,8 +73,8 @@ def test_digits_prints_what_json_holds(capsys, tmp_path):
     }.items() <= content["configuration"].items()
     assert set(content["versions"]) == {"python", "skfedhip", "numpy", "scipy", "scikit-learn"}
     rows, results = table_rows(out), content["results"]
-    assert list(rows) == [method.label for method in METHODS.values()]
-    assert [r["method"] for r in results] == list(METHODS)
+    assert list(rows) == [METHODS[name].label for name in CLOSED_FORM]
+    assert [r["method"] for r in results] == CLOSED_FORM
     keys = ("mean", "weighted_mean", "std", "worst_decile")
     for cells, record in zip(rows.values(), results, strict=True):
         assert cells[:4] == [f"{record[key]:.4f}" for key in keys]
@@ -112,6 +112,23 @@ def test_methods_run_once_in_the_order_given(capsys):
     out = run(capsys, "digits", "--methods", "fedhip, local,fedhip")
     assert list(table_rows(out)) == ["FedHiP", "Local"]
     assert "AnaPFL" not in out
+
+
+def test_gradient_methods_take_rounds_and_step_size(capsys, tmp_path):
+    argv = ("digits", "--clients", 3, "--methods", "afl,fedper,fedcp", "--rounds", 2, "--lr", 0.03)
+    _, content = run_json(capsys, tmp_path / "out.json", *argv)
+    afl, *others = (record["parameters"] for record in content["results"])
+    assert "lr" not in afl
+    assert [(p["n_rounds"], p["lr"], p["random_state"]) for p in others] == [(2, 0.03, 0)] * 2
+
+
+def test_groups_of_methods_are_all_of_them():
+    assert {name for group in GROUPS.values() for name in group} == set(METHODS)
+    for name in METHODS:
+        assert METHODS[name].make(3, 1).fit  # the parameters are known
+    labels = [method.label for method in METHODS.values()]
+    assert len(set(labels)) == len(labels)
+    assert max(map(len, labels)) <= 10
 
 
 def test_jobs_change_nothing_but_time(capsys, tmp_path):

@@ -1,0 +1,145 @@
+"""Gradient methods after equal rounds, each with the step size that is best on rows held out."""
+
+import sys
+import warnings
+
+import numpy as np
+from tqdm import tqdm
+
+from ..datasets import partition_dirichlet
+from ..exceptions import SingleClassWarning
+from ..metrics import client_scores
+from ..model_selection import ClientShuffleSplit
+from . import _data
+from ._arguments import (
+    add_feature_options,
+    concentration,
+    learning_rates,
+    method_names,
+    n_jobs,
+    output_file,
+    whole_number,
+)
+from ._run import GROUPS, METHODS
+from ._table import write_json
+
+_VALIDATION = 0.15
+
+
+def add_arguments(parser):
+    """Command-line options of ``gradient``."""
+    option = parser.add_argument
+    option(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of idx files of images, such as Fashion-MNIST's; without it, digits",
+    )
+    add_feature_options(option)
+    option(
+        "--methods",
+        metavar="NAMES",
+        type=method_names,
+        default=GROUPS["gradient"],
+        help="methods, or the groups gradient (the default) and ablation",
+    )
+    option("--rounds", metavar="N", type=whole_number(1), default=50, help="rounds of each")
+    option(
+        "--lrs",
+        metavar="S,S",
+        type=learning_rates,
+        default=[0.005, 0.02, 0.05],
+        help="step sizes that each method chooses from, by held-out training rows",
+    )
+    option("--seeds", metavar="N", type=whole_number(1), default=3, help="federations")
+    option("--rows", metavar="N", type=whole_number(100), help="random rows of the data alone")
+    option("--clients", metavar="N", type=whole_number(1), default=20, help="clients")
+    option("--dirichlet", metavar="A", type=concentration, default=0.1, help="concentration")
+    option("--jobs", metavar="N", type=n_jobs, default=1, help="groups of clients at a time")
+    option("--json", metavar="FILE", type=output_file, help="write all numbers to this file too")
+
+
+def run(args):
+    """Measure and print the table."""
+    try:
+        X, y = _load(args)
+    except (OSError, ValueError) as error:
+        args.parser.error(str(error))
+    work = [(name, seed) for seed in range(args.seeds) for name in args.methods]
+    runs = {name: [] for name in args.methods}
+    for name, seed in tqdm(work, desc="gradient", disable=None):
+        runs[name].append(measure(name, X, y, seed, args))
+    print(render(runs, args))
+    if args.json is not None:
+        write_json(args.json, {"gradient": runs})
+
+
+def _load(args):
+    images, y = (
+        _data.load_digits() if args.data_dir is None else _data.load_idx_pooled(args.data_dir)
+    )
+    return _data.features(images, args.features, args.cache, sys.stderr.isatty()), y
+
+
+def measure(name, X, y, seed, args):
+    """One method on one federation, with the step size that is best on rows held out.
+
+    Returns
+    -------
+    dict
+        Test accuracy ("mean" over clients, "worst"), "lr", and the loss of the "first" and "last"
+        round.
+    """
+    if args.rows is not None and args.rows < len(y):
+        rows = np.random.default_rng(seed).permutation(len(y))[: args.rows]
+        X, y = X[rows], y[rows]
+    groups = partition_dirichlet(y, args.clients, args.dirichlet, min_size=10, random_state=seed)
+    ((train, test),) = ClientShuffleSplit(random_state=seed).split(X, y, groups)
+    fits = []
+    for lr in args.lrs:
+        clf = METHODS[name].make(seed, args.jobs)
+        clf.set_params(
+            n_rounds=args.rounds, lr=lr, validation_fraction=_VALIDATION, missing_groups="global"
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SingleClassWarning)
+            try:
+                clf.fit(X[train], y[train], groups=groups[train])
+            except FloatingPointError:
+                continue  # this step size is too long
+        fits.append((np.nanmean(clf.history_["client_accuracy"], axis=1).max(), clf))
+    if not fits:
+        raise ValueError(f"{name} diverges with each of the step sizes {args.lrs}; lower them.")
+    clf = max(fits, key=lambda fit: fit[0])[1]
+    predicted = clf.predict(X[test], groups=groups[test])
+    scores = client_scores(y[test], predicted, groups[test]).scores
+    first, last = clf.loss_curve_[[0, -1]]
+    return {
+        "mean": float(scores.mean()),
+        "worst": float(scores.min()),
+        "lr": clf.lr,
+        "first": float(first),
+        "last": float(last),
+        "round": clf.best_round_,
+    }
+
+
+def render(runs, args):
+    """The table as text."""
+    lines = [
+        f"Mean client test accuracy, {args.clients} clients, Dirichlet {args.dirichlet:g}, best of "
+        f"{args.rounds} rounds",
+        f"and of step sizes {args.lrs} by {100 * _VALIDATION:g}% of the training rows, held out;",
+        f"mean ± standard deviation over {args.seeds} seeds, worst client, loss, step sizes.",
+        "",
+    ]
+    for name, each in runs.items():
+        means = [one["mean"] for one in each]
+        worst = np.mean([one["worst"] for one in each])
+        first, last = (np.mean([one[key] for one in each]) for key in ("first", "last"))
+        spread = np.std(means, ddof=1) if len(means) > 1 else 0.0
+        chosen = ", ".join(f"{lr:g}" for lr in sorted({one["lr"] for one in each}))
+        lines.append(
+            f"{METHODS[name].label:<11} {np.mean(means):.4f} ± {spread:.4f}  {worst:.4f}  "
+            f"{first:.3f} -> {last:.3f}  lr {chosen}"
+        )
+    return "\n".join(lines)

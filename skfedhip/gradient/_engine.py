@@ -1,0 +1,241 @@
+"""The one loop of stochastic gradient descent, for the clients of a block together.
+
+A step updates every client that still has a batch. Clients are ordered by their number of steps,
+so those at work are always the first ones: views of the stacked parameters, and nothing is done
+for the others. Weights of linear layers are updated by the factors of their gradient, which is
+never multiplied out.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..utils._ids import id_bytes
+from ._functional import Outer
+
+
+def client_generator(seed, client, n_round):
+    """The generator of a client's draws in a round; nobody else's draws move them."""
+    return np.random.default_rng([seed, n_round, *id_bytes(client)])
+
+
+class Generators(dict):
+    """The clients' generators by position, each made when it is first asked for."""
+
+    def __init__(self, seed, client_ids, n_round):
+        super().__init__()
+        self.seed, self.client_ids, self.n_round = seed, client_ids, n_round
+
+    def __missing__(self, k):
+        generator = client_generator(self.seed, self.client_ids[k], self.n_round)
+        self[k] = generator
+        return generator
+
+
+class Batch(NamedTuple):
+    """One step's rows of the clients at work, of which there are a.
+
+    Attributes
+    ----------
+    x : Tensor of shape (a, B, ...)
+    y : Tensor of shape (a, B)
+        Class codes.
+    weight : Tensor of shape (a, B)
+        1 / b for each of a client's b rows, 0 for what only fills up.
+    rows : Tensor of shape (a, B)
+        Where the rows stand among all rows.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+    weight: torch.Tensor
+    rows: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of several clients, one after another, and the clients' generators."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    offsets: np.ndarray
+    generators: Generators
+
+    @property
+    def counts(self):
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How a step moves a parameter w: w - lr (gradient + decay w - pull), then the limits.
+
+    Attributes
+    ----------
+    lr : float
+    decay : float
+        Weight decay, and the weight of a proximal term.
+    pull : dict of Tensor, default={}
+        Constants by name, with a client axis that may be of length 1.
+    shrink : float, default=0.0
+        Threshold of the soft thresholding after each step.
+    limits : tuple of float, default=None
+        Bounds to which parameters are clipped after each step.
+    """
+
+    lr: float
+    decay: float = 0.0
+    pull: dict = field(default_factory=dict)
+    shrink: float = 0.0
+    limits: tuple | None = None
+
+    def step(self, params, grads, pull):
+        """Move the parameters that have a gradient, in place."""
+        keep = 1.0 - self.lr * self.decay
+        for name, grad in grads.items():
+            param = params[name]
+            if isinstance(grad, Outer):
+                param.baddbmm_(grad.left.mT, grad.right, beta=keep, alpha=-self.lr)
+            else:
+                param = param if keep == 1.0 else param.mul_(keep)
+                param.sub_(grad, alpha=self.lr)
+            if name in pull:
+                param.add_(pull[name], alpha=self.lr)
+            if self.shrink:
+                param.copy_(torch.nn.functional.softshrink(param, self.shrink))
+            if self.limits is not None:
+                param.clamp_(*self.limits)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which rows each client takes in which step.
+
+    Attributes
+    ----------
+    epochs, batch_size : int
+    shuffle : bool
+        Whether each epoch takes the rows in an order of its own.
+    drop_last : bool
+        Whether an epoch leaves out rows that do not fill a batch; a client with fewer rows than a
+        batch has one step of them all an epoch.
+    """
+
+    epochs: int
+    batch_size: int
+    shuffle: bool = True
+    drop_last: bool = False
+
+    def n_steps(self, counts):
+        """Steps of clients with so many rows, in all epochs."""
+        per_epoch = -(-counts // self.batch_size)
+        if self.drop_last:
+            per_epoch = np.maximum(counts // self.batch_size, 1)
+        return self.epochs * per_epoch
+
+    def sequence(self, n_rows, generators, k):
+        """Client k's row numbers, step by step, shape (steps, batch_size); -1 fills up."""
+        size = self.batch_size
+        per_epoch = int(self.n_steps(np.array(n_rows))) // self.epochs
+        out = np.full((self.epochs, per_epoch * size), -1)
+        used = min(n_rows, per_epoch * size)
+        for epoch in out:
+            order = generators[k].permutation(n_rows) if self.shuffle else np.arange(n_rows)
+            epoch[:used] = order[:used]
+        return out.reshape(-1, size)
+
+
+def train(rows, params, gradients, schedule, descent, constants=None):
+    """Train all clients of a block by stochastic gradient descent.
+
+    Parameters
+    ----------
+    rows : Rows
+    params : dict of Tensor
+        Where clients start, with a client axis that may be of length 1; left as they are.
+    gradients : callable
+        From (params, constants, batch) of the clients at work to (loss of each, dict of
+        gradients); a parameter without a gradient stays.
+    schedule : Schedule
+    descent : Descent
+    constants : dict of Tensor, default=None
+        What else a client's gradient depends on, likewise with a client axis.
+
+    Returns
+    -------
+    params : dict of Tensor
+        Where clients end, with a full client axis.
+    losses : Tensor of shape (K,)
+        Mean loss of each client's rows as it met them.
+    """
+    counts = rows.counts
+    steps = schedule.n_steps(counts)
+    order = np.argsort(-steps, kind="stable")
+    index = torch.from_numpy(order).to(rows.x.device)
+    # Indexing copies, which the caller's parameters need anyway: those of one client too.
+    params = {name: p.expand(len(counts), *p.shape[1:])[index] for name, p in params.items()}
+    fixed = {"constants": constants or {}, "pull": descent.pull}
+    fixed = {key: {n: _ordered(p, index) for n, p in each.items()} for key, each in fixed.items()}
+    taken = _taken(rows, schedule, order, int(steps.max()))
+    losses = torch.zeros(len(counts), dtype=torch.float64, device=rows.x.device)
+    at_work = (steps[order][:, None] > np.arange(steps.max())).sum(0)
+    views, last = None, None
+    for step, a in enumerate(at_work.tolist()):
+        if a != last:
+            views, last = [_first(each, a) for each in (params, *fixed.values())], a
+        batch, sizes = _batch(rows, taken, step, a)
+        loss, grads = gradients(views[0], views[1], batch)
+        descent.step(views[0], grads, views[2])
+        losses[:a] += loss * sizes
+    seen = torch.from_numpy(taken.sizes.sum(1)).to(losses.device)
+    back = torch.empty_like(index)
+    back[index] = torch.arange(len(counts), device=index.device)
+    return {name: p[back] for name, p in params.items()}, (losses / seen)[back]
+
+
+class _Taken(NamedTuple):
+    """Rows of all steps: positions and weights (K, steps, B), and how many are real (K, steps)."""
+
+    rows: torch.Tensor
+    weight: torch.Tensor
+    sizes: np.ndarray
+
+
+def _taken(rows, schedule, order, n_steps):
+    taken = np.full((len(order), n_steps, schedule.batch_size), -1)
+    for i, k in enumerate(order):
+        own = schedule.sequence(int(rows.counts[k]), rows.generators, int(k))
+        taken[i, : len(own)] = np.where(own < 0, -1, own + rows.offsets[k])
+    real = taken >= 0
+    sizes = real.sum(2)
+    weight = real / np.maximum(sizes, 1)[..., None]
+    tensor = torch.from_numpy(np.maximum(taken, 0)).to(rows.x.device)
+    weight = torch.from_numpy(weight).to(rows.x.device, _float_type(rows.x))
+    return _Taken(tensor, weight, sizes)
+
+
+def _float_type(x):
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()
+
+
+def _batch(rows, taken, step, a):
+    """The step's batch, no wider than its largest client's; and the clients' sizes (a,)."""
+    sizes = taken.sizes[:a, step]
+    width = int(sizes.max())
+    index, weight = taken.rows[:a, step, :width], taken.weight[:a, step, :width]
+    flat = index.reshape(-1)
+    x = rows.x[flat].view(a, width, *rows.x.shape[1:])
+    batch = Batch(x, rows.y[flat].view(a, width), weight, index)
+    return batch, torch.from_numpy(sizes).to(rows.x.device)
+
+
+def _ordered(tensor, index):
+    """A constant in the order of the clients; one for all is left as it is."""
+    return tensor if len(tensor) == 1 else tensor[index]
+
+
+def _first(tensors, a):
+    """The first ``a`` clients of stacked tensors, without copying."""
+    return {n: p.expand(a, *p.shape[1:]) if len(p) == 1 else p[:a] for n, p in tensors.items()}

@@ -1,0 +1,409 @@
+"""The four verbs of gradient methods, and what of them a method may state differently."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import add
+
+import numpy as np
+import torch
+
+from ..protocol import Broadcast, ClientUpdate
+from ._engine import Descent, Generators, Rows, Schedule, train
+from ._functional import linear, linear_gradients, softmax_loss
+from ._networks import Network
+
+BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
+"""Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
+
+ROWS_AT_ONCE = 4096
+"""Rows that are mapped to features at a time where nothing is trained."""
+
+
+@dataclass(frozen=True)
+class ModelUpdate(ClientUpdate):
+    """Weighted sums of what clients send up; their number and losses go along.
+
+    Attributes
+    ----------
+    sums : dict of ndarray
+        Parameters times their client's weight, float64, by name.
+    weight : ndarray of shape ()
+        Sum of the weights.
+    loss : ndarray of shape (2,)
+        Sum of the losses of all rows that were trained on, and how many clients' rows there are.
+    itemsize : ndarray of shape ()
+        Bytes of a number in a client's own message.
+    """
+
+    sums: dict
+    weight: np.ndarray
+    loss: np.ndarray
+    itemsize: np.ndarray
+
+    def __add__(self, other):
+        if not self.weight or not other.weight:
+            return self if self.weight else other
+        sums = {name: self.sums[name] + other.sums[name] for name in self.sums}
+        weight, loss = self.weight + other.weight, self.loss + other.loss
+        return ModelUpdate(sums, weight, loss, self.itemsize)
+
+    @property
+    def nbytes(self):
+        """Size of one client's message, whose numbers are in the precision of the model."""
+        numbers = sum(array.size for array in self.sums.values())
+        return numbers * int(self.itemsize) + self.weight.nbytes + self.loss.nbytes
+
+    def means(self, dtype_of):
+        """The weighted means, each in the dtype of the array of its name in ``dtype_of``."""
+        return {
+            name: _as(total / self.weight, dtype_of[name].dtype)
+            for name, total in self.sums.items()
+        }
+
+
+def _as(array, dtype):
+    return (np.rint(array) if np.issubdtype(dtype, np.integer) else array).astype(dtype)
+
+
+@dataclass(frozen=True)
+class ModelBroadcast(Broadcast):
+    """The shared parameters, and the number of rounds that they have been through."""
+
+    parameters: dict
+    n_round: np.ndarray
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the server keeps of a round, and never sends down.
+
+    Attributes
+    ----------
+    averages : dict of ndarray
+        Means of parameters that stay with the clients, for clients that nobody knows.
+    loss : float
+        Mean training loss of the rows of the round's cohort.
+    memory : dict of ndarray
+        What the method itself remembers.
+    """
+
+    averages: dict
+    loss: float = np.nan
+    memory: dict = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientMethod:
+    """FedAvg, and the base of all others: what they state differently are its attributes and hooks.
+
+    Attributes
+    ----------
+    network : Network
+    roster : ndarray of shape (K,)
+        Ids of all clients, from which cohorts are drawn.
+    n_rounds : int
+    lr, weight_decay : float
+    batch_size, local_epochs : int
+    shuffle, drop_last : bool
+    join_ratio : float or (float, float)
+        Share of the clients in a round's cohort, or bounds from which it is drawn each round.
+    seed : int
+    device, dtype : torch device and dtype
+    init_params : dict of ndarray
+        Initial parameters, in place of those that the network draws.
+    """
+
+    network: Network
+    roster: np.ndarray
+    n_rounds: int
+    lr: float
+    weight_decay: float
+    batch_size: int
+    local_epochs: int
+    shuffle: bool
+    drop_last: bool
+    join_ratio: float | tuple
+    seed: int
+    device: torch.device
+    dtype: torch.dtype
+    init_params: dict
+
+    personal = ()
+    """Prefixes of the parameters that stay with a client; all others go down to it."""
+
+    # Hooks.
+
+    def initial(self):
+        """Initial parameters, a dict of arrays of one model."""
+        params = {n: t.numpy() for n, t in self.network.initial(self.dtype).items()}
+        return with_init_params(params, self.init_params)
+
+    def new_state(self, parameters):
+        """What a client has before its first round, from what has come down; of one client."""
+        return self.of_personal(self.initial())
+
+    def local(self, rows, shared, state, n_round):
+        """A client's round, for all clients of a chunk.
+
+        Parameters
+        ----------
+        rows : Rows
+        shared : dict of Tensor
+            What came down, with a client axis of length 1.
+        state : dict of Tensor
+            What the clients kept.
+        n_round : int
+
+        Returns
+        -------
+        upload : dict of Tensor
+            What they send up; the server averages it.
+        state : dict of Tensor
+            What they keep.
+        losses : Tensor of shape (K,)
+        """
+        params, losses = self.train(rows, {**shared, **state}, self.gradients())
+        return params, self.of_personal(params), losses
+
+    def personal_parameters(self, rows, shared, state, n_round):
+        """What replaces, or completes, shared parameters in a client's own model."""
+        return state
+
+    def client_weights(self, counts):
+        """What clients count in the averages, from their numbers of rows."""
+        return counts
+
+    def aggregate_means(self, means, weight, broadcast, server_state):
+        """Shared parameters and the server's memory, from the means of what came up.
+
+        ``weight`` is the sum of the clients' weights.
+        """
+        return means, server_state.memory
+
+    def compose(self, shared, own):
+        """A model from the shared parameters and a client's own, without client axes."""
+        return {**shared, **own}
+
+    def logits(self, mapper, params, x):
+        """Scores (1, n, d) of rows (1, n, ...) by one model."""
+        return linear(mapper(params, x)[0], params["head.weight"], params["head.bias"])
+
+    # What hooks are made of.
+
+    def of_personal(self, params):
+        """The parameters that stay with a client."""
+        return {name: p for name, p in params.items() if name.startswith(self.personal)}
+
+    def gradients(self, trained=("extractor.", "head.")):
+        """Cross-entropy of the network, as the engine wants it, in some of the parameters."""
+        mapper = self.network.mapper(training=True)
+
+        def gradients(params, constants, batch):
+            h, pullback = mapper(params, batch.x)
+            head = params["head.weight"]
+            logits = linear(h, head, params["head.bias"])
+            loss, grad = softmax_loss(logits, batch.y, batch.weight)
+            grads = linear_gradients("head", grad, h) if "head." in trained else {}
+            if "extractor." in trained:
+                grads |= pullback(torch.bmm(grad, head))
+            return loss, grads
+
+        return gradients
+
+    def train(self, rows, params, gradients, *, epochs=None, constants=None, **descent):
+        """The engine, with the parameters of the method unless told otherwise."""
+        epochs = self.local_epochs if epochs is None else epochs
+        schedule = Schedule(epochs, self.batch_size, self.shuffle, self.drop_last)
+        descent = Descent(**{"lr": self.lr, "decay": self.weight_decay, **descent})
+        return train(rows, params, gradients, schedule, descent, constants)
+
+    def features(self, mapper, params, x):
+        """Features (n, p) of rows (n, ...) by one model (client axis of length 1)."""
+        parts = [mapper(params, part[None])[0][0] for part in x.split(ROWS_AT_ONCE)]
+        return torch.cat(parts)
+
+    # The verbs.
+
+    def initialize(self, schema):
+        """Initial parameters."""
+        return ModelBroadcast(self.shared_of(self.initial()), np.zeros((), dtype=np.int64))
+
+    def shared_of(self, params):
+        """The parameters that go down."""
+        return {n: p for n, p in params.items() if not n.startswith(self.personal)}
+
+    @torch.no_grad()
+    def client_update(self, block, broadcast, state):
+        """Train the block's clients that are in the cohort; the others' state stays."""
+        n_round = int(broadcast.n_round)
+        if state is None:
+            state = self.states_of(len(block.client_ids), broadcast)
+        joins = np.flatnonzero(self.joins(block.client_ids, n_round))
+        shared = self.on_device(broadcast.parameters, one=True)
+        updates, state = [self._nothing()], {n: tensor.clone() for n, tensor in state.items()}
+        for index in self._chunks(joins):
+            part = block.clients(index)
+            rows = self.rows_of(part, n_round)
+            own = self.on_device({n: tensor[index] for n, tensor in state.items()})
+            with self._seeded(rows):
+                upload, new, losses = self.local(rows, shared, own, n_round)
+            _check_finite(upload, losses, part.client_ids, n_round, self.lr)
+            updates.append(self._summed(upload, losses, part.counts))
+            for name, tensor in new.items():
+                state[name][index] = tensor.cpu()
+        return reduce(add, updates), state
+
+    def aggregate(self, updates, broadcast, server_state):
+        """Average what came up; where nobody joined, all stays as it was."""
+        server_state = server_state or self.new_server_state(broadcast)
+        total = reduce(add, updates)
+        n_round = broadcast.n_round + 1
+        if not total.weight:
+            return replace(broadcast, n_round=n_round), replace(server_state, loss=np.nan)
+        known = {**broadcast.parameters, **server_state.averages}
+        means, weight = total.means(known), float(total.weight)
+        params, memory = self.aggregate_means(means, weight, broadcast, server_state)
+        loss = float(total.loss[0] / total.loss[1])
+        state = ServerState(self.of_personal(params), loss, memory)
+        return replace(broadcast, parameters=self.shared_of(params), n_round=n_round), state
+
+    def new_server_state(self, broadcast):
+        """What the server has before the first round."""
+        return ServerState(self.of_personal(self.initial()))
+
+    @torch.no_grad()
+    def personalize(self, block, broadcast, state):
+        """Parameters of their own of the block's clients, stacked: a dict of tensors."""
+        n_round = int(broadcast.n_round)
+        if state is None:
+            state = self.states_of(len(block.client_ids), broadcast)
+        shared = self.on_device(broadcast.parameters, one=True)
+        parts = []
+        for index in self._chunks(np.arange(len(block.client_ids))):
+            rows = self.rows_of(block.clients(index), n_round)
+            own = self.on_device({n: tensor[index] for n, tensor in state.items()})
+            with self._seeded(rows):
+                own = self.personal_parameters(rows, shared, own, n_round)
+            parts.append({name: tensor.cpu() for name, tensor in own.items()})
+        return concatenated(parts)
+
+    # Pieces of the verbs.
+
+    def states_of(self, n_clients, broadcast):
+        """The states of clients before their first round, stacked."""
+        one = {n: torch.as_tensor(p) for n, p in self.new_state(broadcast.parameters).items()}
+        return {n: p.expand(n_clients, *p.shape).clone() for n, p in one.items()}
+
+    def joins(self, client_ids, n_round):
+        """Which of the clients are in a round's cohort, bool of shape (K,); never nobody at all."""
+        ratio = self.join_ratio
+        if ratio == 1.0:
+            return np.ones(len(client_ids), dtype=bool)
+        rng = np.random.default_rng([self.seed, n_round])
+        if isinstance(ratio, tuple | list):
+            ratio = rng.uniform(*ratio)
+        n_joined = max(1, round(ratio * len(self.roster)))
+        cohort = rng.choice(len(self.roster), n_joined, replace=False)
+        joined = {self.roster[k] for k in cohort.tolist()}
+        return np.array([client in joined for client in client_ids])
+
+    def rows_of(self, block, n_round):
+        """The block's rows as tensors, with fresh generators."""
+        x = torch.as_tensor(_writable(block.features()), dtype=self.dtype, device=self.device)
+        y = torch.as_tensor(block.y, dtype=torch.int64, device=self.device)
+        return Rows(x, y, block.offsets, Generators(self.seed, block.client_ids.tolist(), n_round))
+
+    def on_device(self, params, *, one=False):
+        """Parameters as tensors where they are computed with; ``one``: with a client axis of 1."""
+        tensors = {n: torch.as_tensor(_writable(p), device=self.device) for n, p in params.items()}
+        return {n: t[None] if one else t for n, t in tensors.items()}
+
+    def clients_at_once(self):
+        """How many clients are trained together."""
+        if not self.network.stackable or (
+            self.network.layers is None and self.device.type == "cpu"
+        ):
+            return 1
+        return max(1, BLOCK_BYTES[self.device.type] // self._model_bytes)
+
+    @cached_property
+    def _model_bytes(self):
+        return sum(array.nbytes for array in self.initial().values())
+
+    def _chunks(self, index):
+        size = self.clients_at_once()
+        return [index[i : i + size] for i in range(0, len(index), size)]
+
+    @contextmanager
+    def _seeded(self, rows):
+        """Torch's own draws, of dropout, hang on the client as well while the caller is inside."""
+        if not self.network.draws:
+            yield
+            return
+        with torch.random.fork_rng():
+            torch.manual_seed(int(rows.generators[0].integers(2**63 - 1)))
+            yield
+
+    def _nothing(self):
+        itemsize = np.asarray(torch.empty(0, dtype=self.dtype).element_size())
+        return ModelUpdate({}, np.zeros(()), np.zeros(2), itemsize)
+
+    def _summed(self, upload, losses, counts):
+        """One update for all clients of a chunk, added up in their order."""
+        weights = np.asarray(self.client_weights(counts), dtype=float)
+        sums = {}
+        for name, stacked in upload.items():
+            total = np.zeros(stacked.shape[1:])
+            for weight, tensor in zip(weights, stacked.cpu().numpy(), strict=True):
+                total += weight * tensor
+            sums[name] = total
+        loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
+        return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
+
+
+def _writable(array):
+    """An array that torch takes without a warning, a copy only where it must be."""
+    return np.require(array, requirements="W") if isinstance(array, np.ndarray) else array
+
+
+def pulled_to(target, strength, weight_decay):
+    """Keywords of :meth:`GradientMethod.train` that add strength/2 ‖w - target‖² to the loss."""
+    floats = {n: t for n, t in target.items() if t.is_floating_point()}
+    pull = {name: strength * tensor for name, tensor in floats.items()} if strength else {}
+    return {"decay": weight_decay + strength, "pull": pull}
+
+
+def concatenated(parts):
+    """Stacked parameters of several groups of clients as one."""
+    return {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+
+
+def with_init_params(params, given):
+    """Initial parameters with some of them given by name."""
+    for name, value in (given or {}).items():
+        if name not in params:
+            raise ValueError(
+                f"init_params names {name!r}, but the parameters are {sorted(params)}; use those "
+                "names."
+            )
+        value = np.asarray(value)
+        if value.shape != params[name].shape or not np.isfinite(value).all():
+            raise ValueError(
+                f"init_params[{name!r}] must be finite and of shape {params[name].shape}, got "
+                f"shape {value.shape}; give it the shape of the parameter."
+            )
+        params[name] = value.astype(params[name].dtype)
+    return params
+
+
+def _check_finite(upload, losses, client_ids, n_round, lr):
+    finite = losses.isfinite()
+    for stacked in upload.values():
+        finite = finite & stacked.reshape(len(stacked), -1).isfinite().all(1)
+    if not finite.all():
+        client = client_ids.tolist()[int(finite.cpu().numpy().argmin())]
+        raise FloatingPointError(
+            f"training diverged at client {client!r} in round {n_round + 1} with lr={lr:g}: its "
+            "loss or parameters are not finite; lower lr, or scale the features."
+        )

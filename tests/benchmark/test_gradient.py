@@ -1,0 +1,74 @@
+"""The plain loop of the speed benchmark is FedCP; the table of gradient methods is true."""
+
+import json
+
+import numpy as np
+import pytest
+
+from skfedhip import FedCPClassifier
+from skfedhip.benchmark import _gradient
+from skfedhip.benchmark.__main__ import main
+from skfedhip.benchmark._speed import CNN_ROUND, ROUND, compare_fedcp
+from skfedhip.gradient import MLP
+from skfedhip.gradient._reference import fedcp_loop
+
+
+def test_the_loop_gives_the_same_numbers():
+    rng = np.random.default_rng(0)
+    groups = np.repeat([0, 1, 2], [1, 12, 27])
+    X, y = rng.normal(size=(40, 9)), rng.integers(0, 3, 40)
+    clf = FedCPClassifier(
+        2.0,
+        n_rounds=2,
+        lr=0.2,
+        weight_decay=0.01,
+        local_epochs=2,
+        shuffle=False,
+        dtype="float64",
+        feature_extractor=MLP((7,)),
+        random_state=0,
+    ).fit(X, y, groups=groups)
+    shared, heads = fedcp_loop(clf, X, y, groups)
+    assert shared.keys() == clf.global_params_.keys()
+    for name, array in clf.global_params_.items():
+        np.testing.assert_allclose(shared[name], array, rtol=0, atol=1e-9)
+    for k, head in heads.items():
+        own = clf.personal_params_["personal_head.weight"][k]
+        np.testing.assert_allclose(head, own, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("sizes", "images"), [(ROUND, False), (CNN_ROUND, True)])
+def test_the_race_is_run(sizes, images):
+    result = compare_fedcp(sizes.scaled(10), 1, images, 1.0)
+    assert result.ratio == pytest.approx(result.ours / result.rival)
+    assert ("CNN" in result.name) == images
+    assert "one thread each" in result.note
+
+
+def test_the_table_of_gradient_methods(capsys, tmp_path):
+    path = tmp_path / "out.json"
+    argv = "gradient --methods fedper,fedcp-bare --rounds 2 --seeds 2 --clients 4 --dirichlet 1"
+    assert main([*argv.split(), "--lrs", "1e30,0.05", "--json", str(path)]) == 0
+    out, runs = capsys.readouterr().out, json.loads(path.read_text())["gradient"]
+    for name, label in (("fedper", "FedPer"), ("fedcp-bare", "bare")):
+        means = [run["mean"] for run in runs[name]]
+        assert len(means) == 2
+        assert {run["lr"] for run in runs[name]} == {0.05}  # the other one diverges
+        assert f"{label:<11} {np.mean(means):.4f} ± {np.std(means, ddof=1):.4f}" in out
+    for bare, fedper in zip(runs["fedcp-bare"], runs["fedper"], strict=True):
+        assert bare == pytest.approx(fedper, rel=1e-3)  # without its parts FedCP is FedPer
+
+
+def test_features_in_the_place_of_pixels(tmp_path, monkeypatch, capsys):
+    y = np.arange(40) % 2
+    images = np.zeros((40, 9, 9), dtype=np.uint8)
+    images[y == 1, 4:] = 200
+    monkeypatch.setattr(_gradient._data, "load_idx_pooled", lambda d: (images, y))
+    argv = ["gradient", "--data-dir", "somewhere", "--cache", str(tmp_path)]
+    more = "--methods fedavg --rounds 8 --seeds 1 --clients 2 --dirichlet 10 --lrs 0.5"
+    assert main([*argv, *more.split(), "--features", "vit-mae-tiny"]) == 0
+    assert "FedAvg      1.0000" in capsys.readouterr().out
+    assert list(tmp_path.rglob("*.npy"))
+    with pytest.raises(SystemExit):
+        main([*argv, "--features", "./none"])
+    assert "There is no directory './none'" in capsys.readouterr().err
