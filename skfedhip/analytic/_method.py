@@ -10,6 +10,7 @@ from ..core import (
     ClientBlock,
     DesignBlock,
     PersonalModels,
+    RidgeFactor,
     RidgeStatistics,
     best_temperature,
     classes_left,
@@ -25,14 +26,68 @@ from ..protocol import Broadcast, ClientUpdate, Empty
 from ..utils._threads import single_blas_thread
 
 
-@dataclass(frozen=True)
-class RidgeUpdate(ClientUpdate):
-    """Statistics of clients' rows; what one client sends is what many send, added up."""
+class StatisticsUpdate(ClientUpdate):
+    """Statistics of clients' rows in one of two exact forms; either adds to either.
 
-    statistics: RidgeStatistics
+    A client sends the smaller: A and B, or with fewer rows than features their root.
+    """
 
     def __add__(self, other):
         return RidgeUpdate(self.statistics + other.statistics)
+
+    def __sub__(self, other):
+        return RidgeUpdate(self.statistics - other.statistics)
+
+    def nbytes_of(self, n_rows):
+        """Size of the smaller form for a client of so many rows."""
+        mine = self.statistics
+        m, d = mine.n_features, len(mine.class_weights)
+        r = min(n_rows, m)
+        shared = d + (0 if mine.mean is None else m)
+        return 8 * (RidgeFactor.size(r, m) + r * d + shared)
+
+    @property
+    def max_nbytes(self):
+        """Size of A and B."""
+        return self.nbytes_of(self.statistics.n_features)
+
+
+@dataclass(frozen=True)
+class RidgeUpdate(StatisticsUpdate):
+    """Gram matrix and class sums of clients' rows."""
+
+    statistics: RidgeStatistics
+
+    def check(self, expected, eps=np.finfo(float).eps):
+        """Check shapes, and that rows exist that have these statistics."""
+        if isinstance(expected, StatisticsUpdate):
+            expected = RidgeUpdate(expected.statistics)
+        self.check_like(expected)
+        self.statistics.check(eps)
+
+
+@dataclass(frozen=True)
+class FactorUpdate(StatisticsUpdate):
+    """The root of one client's Gram matrix and class sums."""
+
+    factor: RidgeFactor
+
+    @property
+    def statistics(self):
+        """Gram matrix and class sums, made anew."""
+        return self.factor.statistics
+
+    def check(self, expected, eps=np.finfo(float).eps):
+        """Check shapes, of which the number of rows is free, and that the weights add up."""
+        if isinstance(expected, StatisticsUpdate):
+            like, r = expected.statistics, len(np.atleast_1d(self.factor.targets))
+            m, d = like.n_features, len(like.class_weights)
+            if not 0 < r < m:
+                raise ValueError(f"a root of {r} rows with {m} features is not the smaller form")
+            root, targets = np.zeros(RidgeFactor.size(r, m)), np.zeros((r, d))
+            expected = FactorUpdate(RidgeFactor(root, targets, like.class_weights, like.mean))
+        self.check_like(expected)
+        self.factor.check(eps)
 
 
 @dataclass(frozen=True)
@@ -143,9 +198,19 @@ class ClosedFormMethod:
     def client_update(self, block, broadcast, state):
         """Statistics of the block's rows; in the second round losses, and models to keep."""
         if isinstance(broadcast, Empty):
-            return self.statistics_update(block), state
+            return self.smallest_update(block), state
         models, losses = self.solve(block, broadcast)
         return LossUpdate(losses), models
+
+    def smallest_update(self, block):
+        """Statistics of the block's rows; those of one client in the smaller form."""
+        if len(block.client_ids) > 1 or self.is_large(block):
+            return self.statistics_update(block)
+        design = self.shared_design(block)
+        intercept = self.fit_intercept
+        if design.n_rows < design.rows.shape[1] - intercept:
+            return FactorUpdate(RidgeFactor.from_design(design, fit_intercept=intercept))
+        return RidgeUpdate(RidgeStatistics.from_design(design, fit_intercept=intercept))
 
     def statistics_update(self, block):
         """Statistics of the block's rows."""
