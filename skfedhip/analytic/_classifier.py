@@ -18,6 +18,7 @@ from ..utils._available import available_while
 from ..utils._ids import as_ids, check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._weights import check_weight
 from ._coefficients import CoefficientsMixin
+from ._federated import FederatedMixin
 from ._persistence import PersistenceMixin
 
 
@@ -35,7 +36,9 @@ def _check_can_forget(estimator):
         estimator._check_can_stream()
 
 
-class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClassifier):
+class ClosedFormClassifier(
+    FederatedMixin, PersistenceMixin, CoefficientsMixin, PersonalizedClassifier
+):
     """Base of the closed-form classifiers; a subclass names its method and its parameters."""
 
     _parameter_constraints = {

@@ -1,8 +1,6 @@
 """Save and load fitted classifiers: safetensors with a JSON header, no pickles."""
 
 import json
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from safetensors.numpy import save
 from sklearn.utils.validation import check_is_fitted
 
 from ..core import DenseModels, DesignBlock, FactoredModels, PersonalModels, RetainedClients
+from ..utils._files import write_atomically
+from ..utils._ids import labels_from_json, labels_to_json
 from ._method import broadcast_from_arrays
 
 _FORMAT = 1
@@ -43,8 +43,8 @@ class PersistenceMixin:
             "estimator": type(self).__name__,
             "params": self._params_to_json(),
             "method": self._fitted_method.to_json(),
-            "classes": _labels_to_json(self.classes_),
-            "clients": _labels_to_json(self.clients_),
+            "classes": labels_to_json(self.classes_),
+            "clients": labels_to_json(self.clients_),
             "dtype": self._dtype.str,
             "n_features": self._n_features,
             "n_features_in": self.n_features_in_,
@@ -60,7 +60,7 @@ class PersistenceMixin:
             tensors |= _prefixed("retained", self._retained_to_arrays())
             header["guests"] = [c in self._retained.guests for c in self.clients_.tolist()]
         tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-        _write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
+        write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
 
     @classmethod
     def load(cls, path):
@@ -97,8 +97,8 @@ class PersistenceMixin:
     @classmethod
     def _restored(cls, header, tensors):
         estimator = cls(**cls._params_from_json(header["params"]))
-        estimator.classes_ = _labels_from_json(header["classes"])
-        estimator.clients_ = _labels_from_json(header["clients"])
+        estimator.classes_ = labels_from_json(header["classes"])
+        estimator.clients_ = labels_from_json(header["clients"])
         estimator._dtype = np.dtype(header["dtype"])
         estimator._n_features = header["n_features"]
         estimator.n_features_in_ = header["n_features_in"]
@@ -185,20 +185,6 @@ def _models_from_arrays(arrays, clients):
     return PersonalModels(arrays["base"], clients, arrays["seen"], tuple(parts), *shared)
 
 
-def _labels_to_json(labels):
-    """Class labels or ids as JSON; dates as the integers they are stored as."""
-    if labels.dtype.kind in "mM":
-        return {"dtype": labels.dtype.str, "values": labels.view(np.int64).tolist()}
-    return {"dtype": labels.dtype.str, "values": labels.tolist()}
-
-
-def _labels_from_json(stored):
-    dtype = np.dtype(stored["dtype"])
-    if dtype.kind in "mM":
-        return np.array(stored["values"], dtype=np.int64).view(dtype)
-    return np.array([*stored["values"], None], dtype=object)[:-1].astype(dtype)
-
-
 def _to_json(header):
     def plain(value):
         if isinstance(value, np.generic):
@@ -208,18 +194,6 @@ def _to_json(header):
         )
 
     return json.dumps(header, default=plain)
-
-
-def _write_atomically(path, data):
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _read(path):

@@ -85,8 +85,7 @@ class RidgeStatistics:
         shift = self.n_features * eps * trace + np.finfo(float).tiny
         means = self.cross[present] / np.sqrt(self.class_weights[present])[:, None]
         scatter = self.gram
-        with np.errstate(all="ignore"):
-            scatter -= means.T @ means
+        scatter -= means.T @ means
         np.einsum("ii->i", scatter)[...] += shift
         if not np.isfinite(shift) or lapack.dpotrf(scatter.T, lower=1, overwrite_a=1)[1]:
             raise ValueError(

@@ -205,3 +205,18 @@ def id_bytes(client):
             client = int(client) if client == int(client) else client
     kind = "s" if isinstance(client, str) else "n"
     return f"{kind}:{client}".encode("utf-8", "surrogatepass")
+
+
+def labels_to_json(labels):
+    """Class labels or ids as JSON; dates as the integers they are stored as."""
+    if labels.dtype.kind in "mM":
+        return {"dtype": labels.dtype.str, "values": labels.view(np.int64).tolist()}
+    return {"dtype": labels.dtype.str, "values": labels.tolist()}
+
+
+def labels_from_json(stored):
+    """The labels that :func:`labels_to_json` took apart."""
+    dtype = np.dtype(stored["dtype"])
+    if dtype.kind in "mM":
+        return np.array(stored["values"], dtype=np.int64).view(dtype)
+    return np.array([*stored["values"], None], dtype=object)[:-1].astype(dtype)
