@@ -60,6 +60,7 @@ class FederatedMixin:
         # Models that were kept may be of earlier sums.
         models = self._fitted_method.personalize(block, self._broadcast, None)
         self.clients_, self._models = models.client_ids, models
+        self.bytes_up_ = self.bytes_down_ = 0  # the runner knows
         return self
 
     def _finish_globally(self, block, broadcasts):

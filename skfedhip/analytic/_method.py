@@ -58,7 +58,7 @@ class RidgeUpdate(StatisticsUpdate):
 
     statistics: RidgeStatistics
 
-    def check(self, expected, eps=np.finfo(float).eps):
+    def check(self, expected, eps):
         """Check shapes, and that rows exist that have these statistics."""
         if isinstance(expected, StatisticsUpdate):
             expected = RidgeUpdate(expected.statistics)
@@ -77,7 +77,7 @@ class FactorUpdate(StatisticsUpdate):
         """Gram matrix and class sums, made anew."""
         return self.factor.statistics
 
-    def check(self, expected, eps=np.finfo(float).eps):
+    def check(self, expected, eps):
         """Check shapes, of which the number of rows is free, and that the weights add up."""
         if isinstance(expected, StatisticsUpdate):
             like, r = expected.statistics, len(np.atleast_1d(self.factor.targets))

@@ -68,7 +68,7 @@ class RidgeStatistics:
         """Sum of all weights."""
         return float(self.class_weights.sum())
 
-    def check(self, eps=np.finfo(float).eps):
+    def check(self, eps):
         """Raise ValueError unless rows exist that have these statistics, to rounding.
 
         The rows' scatter within classes, A less what the class means account for, must be positive
@@ -89,7 +89,8 @@ class RidgeStatistics:
         np.einsum("ii->i", scatter)[...] += shift
         if not np.isfinite(shift) or lapack.dpotrf(scatter.T, lower=1, overwrite_a=1)[1]:
             raise ValueError(
-                "the Gram matrix is not positive semidefinite, or the class sums are too large for it"
+                "the Gram matrix is not positive semidefinite, or the class sums are too large for "
+                "it"
             )
 
     def _check_centered(self, eps, trace):
@@ -179,7 +180,7 @@ class RidgeFactor:
         rows[_trapezoid(*rows.shape)] = self.root
         return RidgeStatistics.from_root(rows, self.targets, self.class_weights, self.mean)
 
-    def check(self, eps=np.finfo(float).eps):
+    def check(self, eps):
         """Raise ValueError unless rows exist that have this root, to rounding.
 
         A = RᵀR can't but be positive semidefinite, so only the weights are left to check: those of

@@ -186,9 +186,11 @@ class Conductor:
 
     def _look(self):
         """Greet new nodes, take what has come, and give up on nodes that are gone."""
-        nodes = set(self.network.nodes())
-        for node in nodes - set(self.roster) - self.gone - set(self.pending):
-            self._ask(node, "hello")
+        nodes = self.network.nodes()
+        known = {*self.roster, *self.gone, *self.pending}
+        for node in nodes:
+            if node not in known:
+                self._ask(node, "hello")
         for node, reply in self.network.replies():
             task = self.pending.pop(node, None)
             if task is None:
@@ -197,7 +199,7 @@ class Conductor:
                 self._drop(node, None if isinstance(reply, ConnectionError) else str(reply))
             else:
                 self._take(node, task, reply)
-        for node in set(self.pending) - nodes:
+        for node in set(self.pending) - set(nodes):
             self._drop(node)
 
     def _drop(self, node, reason=None):

@@ -160,7 +160,9 @@ class Server:
     def advance(self):
         """Close the round: from its sum to the next message down."""
         if self.tally.total is None:
-            raise RuntimeError(f"no client has sent anything in round {self.round}; nothing to sum.")
+            raise RuntimeError(
+                f"no client has sent anything in round {self.round}; nothing to sum."
+            )
         before = self.broadcast
         broadcast, self.server_state = self.method.aggregate(
             [self.tally.total], before, self.server_state

@@ -1,4 +1,4 @@
-"""What a server or a client keeps of itself between rounds and restarts, as bytes without pickle."""
+"""What a server or a client keeps between rounds and restarts, as bytes without pickle."""
 
 import dataclasses
 import json

@@ -209,7 +209,12 @@ def make_server_app(
         fitted = estimator._federated(conductor.schema)._finish_globally(
             probe_block(conductor.schema), [decode_broadcast(d) for d in server.history_for(None)]
         )
-        _log.info("clients %s; lost %s; refused %s", *(report[k] for k in ("clients", "lost", "refused")))
+        fitted.bytes_up_, fitted.bytes_down_ = (
+            max(report[key].values(), default=0) for key in ("bytes_up", "bytes_down")
+        )
+        _log.info(
+            "clients %s; lost %s; refused %s", *(report[k] for k in ("clients", "lost", "refused"))
+        )
         if chosen["model-path"]:
             fitted.save(chosen["model-path"])
         if chosen["report-path"]:

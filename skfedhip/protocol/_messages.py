@@ -92,7 +92,10 @@ class Message:
 
 
 class ClientUpdate(Message):
-    """What clients send up. Updates of several clients add: ``a + b`` is the update of both."""
+    """What clients send up. Updates of several clients add: ``a + b`` is the update of both.
+
+    Where a client can leave exactly, ``a - b`` is the update of those of a without those of b.
+    """
 
     def __add__(self, other):
         raise NotImplementedError
@@ -106,7 +109,7 @@ class ClientUpdate(Message):
         """The most that any client sends in this update's place."""
         return self.nbytes
 
-    def check(self, expected, eps=np.finfo(float).eps):
+    def check(self, expected, eps):
         """Raise ValueError unless a client can have sent this.
 
         Parameters
@@ -133,7 +136,8 @@ def _assembled(cls, left, prefix):
     hints, values = typing.get_type_hints(cls), {}
     for field in dataclasses.fields(cls):
         name, hint = prefix + field.name, hints[field.name]
-        inner = next((t for t in typing.get_args(hint) or (hint,) if dataclasses.is_dataclass(t)), 0)
+        kinds = typing.get_args(hint) or (hint,)
+        inner = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
         if typing.get_origin(hint) is tuple:
             parts = []
             while any(each.startswith(f"{name}.{len(parts)}.") for each in left):

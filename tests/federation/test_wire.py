@@ -7,6 +7,7 @@ import pytest
 import safetensors.numpy
 from _data import federation
 
+from skfedhip import AFLClassifier
 from skfedhip.analytic._afl import AFL
 from skfedhip.analytic._fedhip import FedHiP
 from skfedhip.analytic._method import FactorUpdate, LossUpdate, RidgeUpdate
@@ -97,19 +98,15 @@ def test_the_smaller_of_two_forms_is_sent(n_rows):
 
 
 def test_what_a_fit_counts_is_what_one_client_sends():
-    from skfedhip import AFLClassifier
-
     data = federation(sizes=(1, 2, 3, 4, 5, 5), n_features=M)
     clf = data.fit(AFLClassifier())
-    sizes = [
-        update_of(AFL(), n, d=3).nbytes for n in np.unique(data.groups, return_counts=True)[1]
-    ]
+    sizes = [update_of(AFL(), n, d=3).nbytes for n in np.unique(data.groups, return_counts=True)[1]]
     assert clf.bytes_up_ == max(sizes) + 8 * 26
 
 
 def test_float32_refuses_what_it_can_not_hold():
-    huge = update_of(AFL(), FEW)
-    huge = FactorUpdate(RidgeFactor(huge.factor.root * 1e300, *list(vars(huge.factor).values())[1:3]))
+    good = update_of(AFL(), FEW).factor
+    huge = FactorUpdate(RidgeFactor(good.root * 1e300, good.targets, good.class_weights))
     with pytest.raises(ValueError, match="too large for float32"):
         encode(huge, dtype="float32")
 
@@ -176,7 +173,7 @@ POISON = {
     "class sums too large": (statistics(cross=100 * GOOD.cross), "class sums are too large"),
     "too few counted": (statistics(class_weights=GOOD.class_weights / 50), "too large for it"),
     "a negative count": (statistics(class_weights=nan_at(GOOD.class_weights, -1.0)), "weights"),
-    "a class without rows": (statistics(class_weights=nan_at(GOOD.class_weights, 0.0)), "no rows|without rows"),
+    "an empty class": (statistics(class_weights=nan_at(GOOD.class_weights, 0.0)), "without rows"),
     "nobody": (statistics(class_weights=0 * GOOD.class_weights), "not those of any rows"),
     "counts beside the targets": (factor(class_weights=2 * SMALL.class_weights), "add up"),
     "targets of no rows": (factor(targets=SMALL.targets[:, [1, 1, 1]]), "add up"),
@@ -224,7 +221,7 @@ def test_with_an_intercept_class_sums_about_the_mean_add_up_to_zero():
         good = update_of(method, n_rows)
         decode_update(encode(good), expected(method))
         moved = RidgeStatistics(**(vars(good.statistics) | {"cross": good.statistics.cross + 0.01}))
-        with pytest.raises(RefusedMessage, match="add up to zero|too large"):
+        with pytest.raises(RefusedMessage, match=r"add up to zero|too large"):
             decode_update(encode(RidgeUpdate(moved)), expected(method))
 
 
@@ -264,32 +261,37 @@ def test_a_sum_that_overflows_is_refused():
     assert np.isfinite(server.tally.total.statistics.triangle).all()
 
 
-def mutate(data, rng):
-    """One of the things that a network, or somebody in it, does to a message."""
-    data = bytearray(data)
-    kind = rng.integers(8)
-    if kind == 0:  # a few bits, anywhere
-        for at in rng.integers(0, len(data), rng.integers(1, 9)):
-            data[at] ^= 1 << rng.integers(8)
-    elif kind == 1:  # a few bits of the header
-        for at in rng.integers(0, min(400, len(data)), rng.integers(1, 9)):
-            data[at] ^= 1 << rng.integers(8)
-    elif kind == 2:
-        del data[rng.integers(0, len(data)) :]
-    elif kind == 3:
-        del data[: rng.integers(1, len(data))]
-    elif kind == 4:  # a header of any size
-        data[:8] = int(rng.integers(0, 2**62)).to_bytes(8, "little")
-    elif kind == 5:  # other types and shapes
-        for old, new in ((b"F64", b"I64"), (b"F64", b"F32"), (b"F64", b"U64"), (b"[", b"{")):
-            if rng.integers(2):
-                data = data.replace(old, new, 1)
-    elif kind == 6:
-        data += rng.bytes(rng.integers(1, 2**16))
-    else:  # a stretch of anything
-        at = rng.integers(0, len(data))
-        data[at : at + 64] = rng.bytes(64)
-    return bytes(data)
+def flip(data, rng, end=None):
+    out = bytearray(data)
+    for at in rng.integers(0, min(end or len(out), len(out)), rng.integers(1, 9)):
+        out[at] ^= 1 << int(rng.integers(8))
+    return bytes(out)
+
+
+def retype(data, rng):
+    pairs = ((b"F64", b"I64"), (b"F64", b"F32"), (b"F64", b"BF16"), (b"[", b"{"), (b"8", b"9"))
+    for old, new in pairs:
+        if rng.integers(2):
+            data = data.replace(old, new, 1)
+    return data
+
+
+def overwrite(data, rng):
+    at = rng.integers(0, len(data))
+    return data[:at] + rng.bytes(64) + data[at + 64 :]
+
+
+MUTATIONS = [
+    flip,
+    lambda data, rng: flip(data, rng, end=400),
+    lambda data, rng: data[: rng.integers(0, len(data))],
+    lambda data, rng: data[rng.integers(1, len(data)) :],
+    lambda data, rng: int(rng.integers(0, 2**62)).to_bytes(8, "little") + data[8:],
+    lambda data, rng: data + rng.bytes(rng.integers(1, 2**16)),
+    retype,
+    overwrite,
+]
+"""What a network, or somebody in it, does to a message."""
 
 
 @pytest.mark.parametrize("n_rows", [FEW, MANY])
@@ -301,7 +303,7 @@ def test_two_thousand_mutations_neither_crash_the_server_nor_move_it(n_rows):
     good = encode(update_of(method, n_rows, seed=1))
     accepted = 0
     for i in range(1000):
-        data = mutate(good, rng)
+        data = MUTATIONS[i % len(MUTATIONS)](good, rng)
         try:
             decode_update(data, expected(method))
         except RefusedMessage:
