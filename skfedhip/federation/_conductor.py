@@ -92,11 +92,16 @@ class Conductor:
         number of features that most of them have.
     path : str or path-like, default=None
         File of the server's state.
+    on_report : callable, default=None
+        Called with the conductor and the Report each time that all rounds are done.
     """
 
-    def __init__(self, estimator, network, patience, *, schema=None, path=None):
+    def __init__(
+        self, estimator, network, patience, *, schema=None, path=None, on_report=lambda *_: None
+    ):
         self.estimator, self.network, self.patience = estimator, network, patience
         self.path, self.schema, self.server = path, schema, None
+        self.on_report = on_report
         self.roster = {}  # node -> client; a client that was started anew has several nodes
         self.known = set(patience.clients or ())  # clients that were here, or should be
         self.gone = set()  # nodes that failed, are not welcome, or let a round pass in silence
@@ -118,51 +123,51 @@ class Conductor:
         -------
         Report
         """
-        self._agree()
+        if self.schema is None:
+            self._agree()
+        method = self.estimator._federated(self.schema)._fitted_method
+        self.server = Server(method, self.schema, path=self.path)
+        if self.server.finished or forget:
+            self._wait(lambda: self._all_greeted() and {*self.roster.values()} >= {*forget})
         self._forget(forget)
         if self.server.finished and self._newcomers():
             self.server.reopen()
         self._rounds()
         self._finish()
+        self.on_report(self, self._closed_report())
         late = time.monotonic() + self.patience.late_seconds
-        while self._absent() and time.monotonic() < late:
+        while self.server.stays_open and self._absent() and time.monotonic() < late:
             self._look()
             if self._newcomers():
                 self.server.reopen()
                 self._rounds()
                 self._finish()
+                self.on_report(self, self._closed_report())
             time.sleep(self.patience.poll_seconds)
         return self._closed_report()
 
     # Who is there.
 
     def _agree(self):
-        """Find the clients, and make the schema out of what they say where nobody gave one."""
+        """Find the clients, and make the schema out of what they say."""
         self._wait(self._all_greeted)
-        if self.schema is None:
-            if len(self.offers) < self.patience.min_clients:
-                raise RuntimeError(
-                    f"{len(self.offers)} clients said which classes they have, "
-                    f"{self.patience.min_clients} are needed; see that they are connected, or pass "
-                    "classes and n_features."
-                )
-            self.schema = self._common_schema()
-        method = self.estimator._federated(self.schema)._fitted_method
-        self.server = Server(method, self.schema, path=self.path)
-
-    def _common_schema(self):
+        if len(self.offers) < self.patience.min_clients:
+            raise RuntimeError(
+                f"{len(self.offers)} clients said which classes they have, "
+                f"{self.patience.min_clients} are needed; see that they are connected, or pass "
+                "classes and n_features."
+            )
         offers = list(self.offers.values())
         n_features = Counter(each.n_features for each in offers).most_common(1)[0][0]
         agreeing = [each for each in offers if each.n_features == n_features]
         classes = sort_ids({label for each in agreeing for label in each.classes.tolist()})
         dtype = Counter(each.dtype for each in agreeing).most_common(1)[0][0]
-        return Schema(n_features, classes, dtype)
+        self.schema = Schema(n_features, classes, dtype)
 
     def _all_greeted(self):
         here = set(self.roster.values())
         enough = len(here) >= self.patience.min_clients and here >= self.known
-        strangers = set(self.network.nodes()) - set(self.roster) - self.gone
-        return enough and not self.pending and not strangers
+        return enough and set(self.network.nodes()) <= {*self.roster, *self.gone}
 
     def _absent(self):
         """Clients that are expected, or were here, and have nothing in the result."""
@@ -279,8 +284,11 @@ class Conductor:
         return self.server.wants(client) and client not in self.report.refused
 
     def _round_is_full(self):
+        if len(self.server.tally.digests) < self.patience.min_clients:
+            return False
         expected = {*self.roster.values(), *(self.patience.clients or ())}
-        return not any(self._wants(client) for client in expected)
+        greeting = set(self.network.nodes()) - {*self.roster, *self.gone}
+        return not greeting and not any(self._wants(client) for client in expected)
 
     def _ask_for_updates(self):
         for node, client in self.roster.items():

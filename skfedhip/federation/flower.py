@@ -7,6 +7,7 @@ simulation as in a deployment.
 import json
 import logging
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,7 @@ def make_server_app(
     state_path=None,
     model_path=None,
     report_path=None,
-    on_finish=None,
+    on_result=None,
 ):
     """Make the app that adds up what the clients send.
 
@@ -151,10 +152,12 @@ def make_server_app(
     model_path : str or path-like, default=None
         File to save the estimator to, with the global model and no clients.
     report_path : str or path-like, default=None
-        File for a report as JSON: ``clients``, ``lost``, ``refused`` (with the reasons), ``left``,
-        ``updated``, and the bytes that each client sent and was sent.
-    on_finish : callable, default=None
-        Called with the estimator, fitted with the global model alone, and the report as a dict.
+        File for a report as JSON, written anew whenever there is a new result: ``clients``,
+        ``lost``, ``refused`` (with the reasons), ``left``, ``updated``, and the bytes that each
+        client sent and was sent.
+    on_result : callable, default=None
+        Called with the estimator, fitted with the global model alone, and the report as a dict,
+        each time that all rounds are done: once, and once more for each client that comes back.
 
     Returns
     -------
@@ -203,26 +206,31 @@ def make_server_app(
         )
         path = chosen["state-path"]
         schema = given or (stored_schema(path) if path else None)
-        conductor = Conductor(estimator, _GridNetwork(grid), patience, schema=schema, path=path)
-        report = asdict(conductor.run(forget=_ids(chosen["forget"])))
-        server = conductor.server
-        fitted = estimator._federated(conductor.schema)._finish_globally(
-            probe_block(conductor.schema), [decode_broadcast(d) for d in server.history_for(None)]
+        publish = partial(_publish, chosen, on_result)
+        conductor = Conductor(
+            estimator, _GridNetwork(grid), patience, schema=schema, path=path, on_report=publish
         )
-        fitted.bytes_up_, fitted.bytes_down_ = (
-            max(report[key].values(), default=0) for key in ("bytes_up", "bytes_down")
-        )
-        _log.info(
-            "clients %s; lost %s; refused %s", *(report[k] for k in ("clients", "lost", "refused"))
-        )
-        if chosen["model-path"]:
-            fitted.save(chosen["model-path"])
-        if chosen["report-path"]:
-            write_atomically(chosen["report-path"], json.dumps(report, indent=2).encode())
-        if on_finish is not None:
-            on_finish(fitted, report)
+        conductor.run(forget=_ids(chosen["forget"]))
 
     return app
+
+
+def _publish(chosen, on_result, conductor, report):
+    """Write the global model and the report."""
+    schema, history = conductor.schema, conductor.server.history_for(None)
+    fitted = conductor.estimator._federated(schema)._finish_globally(
+        probe_block(schema), [decode_broadcast(data) for data in history]
+    )
+    fitted.bytes_up_ = max(report.bytes_up.values(), default=0)
+    fitted.bytes_down_ = max(report.bytes_down.values(), default=0)
+    record = asdict(report)
+    _log.info("%s", {key: record[key] for key in ("clients", "lost", "refused", "left")})
+    if chosen["model-path"]:
+        fitted.save(chosen["model-path"])
+    if chosen["report-path"]:
+        write_atomically(chosen["report-path"], json.dumps(record, indent=2).encode())
+    if on_result is not None:
+        on_result(fitted, record)
 
 
 def _check_estimator(estimator):
