@@ -183,14 +183,8 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
     for name in ("north", "south"):
         machines.start_node(name)
     machines.run(**{"min-clients": 3, "round-seconds": 600.0})
-    machines.wait(
-        lambda: (
-            len((machines.state() or {"first": None})["first"].digests if machines.state() else ())
-            == 2
-        ),
-        "two updates",
-    )
-    before = machines.state()["first"].digests
+    machines.wait(lambda: len(machines.digests()) == 2, "two updates")
+    before = machines.digests()
     machines.kill("server")
 
     # A new server goes on from what it had. The third hospital dies while it makes its update: the
@@ -200,14 +194,12 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
     machines.start_server()
     for name in NAMES:
         machines.start_node(name)
-    machines.run(
-        **{"min-clients": 2, "clients": ",".join(NAMES), "round-seconds": 25, "late-seconds": 600}
-    )
+    waits = {"round-seconds": 25.0, "late-seconds": 600.0}
+    machines.run(**{"clients": ",".join(NAMES), "min-clients": 2}, **waits)
     machines.wait(lambda: "Receiving: train" in machines.log("west"), "west's update")
     machines.kill("west")
-    report = machines.report(
-        "the run without west", clients=["north", "south"], updated=["north", "south"]
-    )
+    two = ["north", "south"]
+    report = machines.report("the run without west", clients=two, updated=two)
     assert report["lost"] == ["west"]
     assert machines.digests() == before
     assert_all_same(machines, "north", "south")
