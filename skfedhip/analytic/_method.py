@@ -38,18 +38,29 @@ class StatisticsUpdate(ClientUpdate):
     def __sub__(self, other):
         return RidgeUpdate(self.statistics - other.statistics)
 
+    @property
+    def form(self):
+        """Whichever of the two forms it is in."""
+        raise NotImplementedError
+
     def nbytes_of(self, n_rows):
         """Size of the smaller form for a client of so many rows."""
-        mine = self.statistics
-        m, d = mine.n_features, len(mine.class_weights)
+        m, d = self.form.n_features, len(self.form.class_weights)
         r = min(n_rows, m)
-        shared = d + (0 if mine.mean is None else m)
+        shared = d + (0 if self.form.mean is None else m)
         return 8 * (RidgeFactor.size(r, m) + r * d + shared)
 
     @property
     def max_nbytes(self):
         """Size of A and B."""
-        return self.nbytes_of(self.statistics.n_features)
+        return self.nbytes_of(self.form.n_features)
+
+    def check(self, expected, eps):
+        """Check shapes, in either form, and that rows exist that have these statistics."""
+        if isinstance(expected, StatisticsUpdate):
+            expected = self._in_this_form(expected.form)
+        self.check_like(expected)
+        self.form.check(eps)
 
 
 @dataclass(frozen=True)
@@ -58,12 +69,15 @@ class RidgeUpdate(StatisticsUpdate):
 
     statistics: RidgeStatistics
 
-    def check(self, expected, eps):
-        """Check shapes, and that rows exist that have these statistics."""
-        if isinstance(expected, StatisticsUpdate):
-            expected = RidgeUpdate(expected.statistics)
-        self.check_like(expected)
-        self.statistics.check(eps)
+    @property
+    def form(self):
+        """The statistics."""
+        return self.statistics
+
+    def _in_this_form(self, like):
+        m, d = like.n_features, len(like.class_weights)
+        triangle, cross = np.zeros(m * (m + 1) // 2), np.zeros((d, m))
+        return RidgeUpdate(RidgeStatistics(triangle, cross, like.class_weights, like.mean))
 
 
 @dataclass(frozen=True)
@@ -77,17 +91,17 @@ class FactorUpdate(StatisticsUpdate):
         """Gram matrix and class sums, made anew."""
         return self.factor.statistics
 
-    def check(self, expected, eps):
-        """Check shapes, of which the number of rows is free, and that the weights add up."""
-        if isinstance(expected, StatisticsUpdate):
-            like, r = expected.statistics, len(np.atleast_1d(self.factor.targets))
-            m, d = like.n_features, len(like.class_weights)
-            if not 0 < r < m:
-                raise ValueError(f"a root of {r} rows with {m} features is not the smaller form")
-            root, targets = np.zeros(RidgeFactor.size(r, m)), np.zeros((r, d))
-            expected = FactorUpdate(RidgeFactor(root, targets, like.class_weights, like.mean))
-        self.check_like(expected)
-        self.factor.check(eps)
+    @property
+    def form(self):
+        """The root."""
+        return self.factor
+
+    def _in_this_form(self, like):
+        r, m, d = len(np.atleast_1d(self.factor.targets)), like.n_features, len(like.class_weights)
+        if not 0 < r < m:
+            raise ValueError(f"a root of {r} rows with {m} features is not the smaller form")
+        root, targets = np.zeros(RidgeFactor.size(r, m)), np.zeros((r, d))
+        return FactorUpdate(RidgeFactor(root, targets, like.class_weights, like.mean))
 
 
 @dataclass(frozen=True)

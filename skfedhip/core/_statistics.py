@@ -1,6 +1,7 @@
 """Sufficient statistics of ridge regression: they add, subtract and do not care in which order."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack
@@ -81,7 +82,7 @@ class RidgeStatistics:
         if self.cross[~present].any():
             raise ValueError("a class without rows has a sum of rows")
         trace = self.mean_eigenvalue * self.n_features
-        self._check_centered(eps, trace)
+        _check_centered(self.cross.sum(axis=0), self, trace, eps)
         shift = self.n_features * eps * trace + np.finfo(float).tiny
         means = self.cross[present] / np.sqrt(self.class_weights[present])[:, None]
         scatter = self.gram
@@ -92,15 +93,6 @@ class RidgeStatistics:
                 "the Gram matrix is not positive semidefinite, or the class sums are too large for "
                 "it"
             )
-
-    def _check_centered(self, eps, trace):
-        """With an intercept the rows are taken about their mean, so that all sums to zero."""
-        if self.mean is None:
-            return
-        excess = np.linalg.norm(self.cross.sum(axis=0))
-        size = np.sqrt(trace * self.weight) + np.linalg.norm(self.mean) * self.weight
-        if not excess <= 64 * self.n_features * eps * size:
-            raise ValueError("the class sums about the mean do not add up to zero")
 
     def __add__(self, other):
         return self._combine(other, 1.0)
@@ -174,11 +166,21 @@ class RidgeFactor:
         return (len(self.root) + r * (r - 1) // 2) // max(r, 1)
 
     @property
-    def statistics(self):
-        """A and B, as RidgeStatistics."""
+    def rows(self):
+        """R, shape (r, m)."""
         rows = np.zeros((len(self.targets), self.n_features))
         rows[_trapezoid(*rows.shape)] = self.root
-        return RidgeStatistics.from_root(rows, self.targets, self.class_weights, self.mean)
+        return rows
+
+    @property
+    def weight(self):
+        """Sum of all weights."""
+        return float(self.class_weights.sum())
+
+    @cached_property
+    def statistics(self):
+        """A and B, as RidgeStatistics."""
+        return RidgeStatistics.from_root(self.rows, self.targets, self.class_weights, self.mean)
 
     def check(self, eps):
         """Raise ValueError unless rows exist that have this root, to rounding.
@@ -187,13 +189,24 @@ class RidgeFactor:
         the classes are the squares of QᵀY, whose columns are orthogonal as those of Y are.
         """
         gap = self.targets.T @ self.targets - np.diag(self.class_weights)
-        bound = 64 * max(len(self.targets), 8) * eps * self.class_weights.sum()
+        bound = 64 * max(len(self.targets), 8) * eps * self.weight
         if (self.class_weights < 0).any() or not np.abs(gap).max() <= bound:
             raise ValueError("the class weights do not add up to the targets")
         trace = self.root @ self.root
         if not np.isfinite(trace):
             raise ValueError("the Gram matrix overflows")
-        self.statistics._check_centered(eps, trace)
+        if self.mean is not None:
+            _check_centered(self.targets.sum(axis=1) @ self.rows, self, trace, eps)
+
+
+def _check_centered(total, statistics, trace, eps):
+    """With an intercept the rows are taken about their mean, so their sum (m,) is zero."""
+    if statistics.mean is None:
+        return
+    weight = statistics.weight
+    size = np.sqrt(trace * weight) + np.linalg.norm(statistics.mean) * weight
+    if not np.linalg.norm(total) <= 64 * len(total) * eps * size:
+        raise ValueError("the class sums about the mean do not add up to zero")
 
 
 def _centered_rows(design, fit_intercept):

@@ -3,6 +3,7 @@
 import dataclasses
 import typing
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -131,9 +132,12 @@ class Empty(Broadcast):
     """Nothing to say."""
 
 
+_hints = cache(typing.get_type_hints)
+
+
 def _assembled(cls, left, prefix):
     """An instance of a dataclass from the arrays of its prefix, which are taken out of ``left``."""
-    hints, values = typing.get_type_hints(cls), {}
+    hints, values = _hints(cls), {}
     for field in dataclasses.fields(cls):
         name, hint = prefix + field.name, hints[field.name]
         kinds = typing.get_args(hint) or (hint,)

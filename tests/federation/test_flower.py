@@ -22,7 +22,7 @@ from skfedhip.federation.flower import make_client_app, make_server_app
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 NAMES = ["north", "south", "west"]
 BIN = Path(sys.executable).parent
-SECONDS = 150  # that anything may take; a loaded machine starts a process in ten seconds
+SECONDS = 200  # that anything may take; a loaded machine starts a process in ten seconds
 
 
 def free_port():
@@ -70,7 +70,11 @@ class Machines:
         offline = "--disable-runtime-dependency-installation"
         where = ("--host", "127.0.0.1", "--port", self.port)
         self.start("server", "flower-superlink", "--insecure", offline, *where, *args)
-        self.wait(lambda: "Uvicorn running" in self.log("server"), "the server to start")
+        self.wait(self.answers, "the server to start")
+
+    def answers(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def start_node(self, name):
         self.start(
