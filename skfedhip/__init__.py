@@ -27,6 +27,7 @@ _MODULES = [
     "metrics",
     "model_selection",
     "preprocessing",
+    "privacy",
     "protocol",
 ]
 

@@ -57,7 +57,14 @@ class ClosedFormClassifier(
         return {
             "fit_intercept": self.fit_intercept,
             "local_classes_only": self._restricts_classes(),
+            # The losses that calibrate the temperature would leave unprotected.
+            "calibrate": self._privacy() is None,
+            "privacy": self._privacy(),
         }
+
+    def _privacy(self):
+        """The mechanism that protects what clients send, where there is one."""
+        return getattr(self, "privacy", None)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, *, groups=None, sample_weight=None):
@@ -264,6 +271,11 @@ class ClosedFormClassifier(
                 f"{'one class' if len(classes) else 'none'}: {classes.tolist()}; check y, or "
                 "name all classes in the first partial_fit."
             )
+        if self._privacy() is not None and (retain or self.retain_statistics):
+            raise ValueError(
+                "privacy= covers one release, and streams and forgetting would each make another; "
+                "use fit, with retain_statistics=False."
+            )
         self.classes_ = classes
         self._dtype = X.dtype
         self._n_features = X.shape[1]
@@ -297,6 +309,10 @@ class ClosedFormClassifier(
 
     def _block(self, X, y, ids, weight):
         """The rows as one ClientBlock; those of weight 0 are left out."""
+        if self._privacy() is not None and (weight is not None or self.class_weight is not None):
+            raise ValueError(
+                "privacy= covers rows that count once; leave out sample_weight and class_weight."
+            )
         clients, codes = encode_ids(ids)
         # Rows of weight 0 may carry any label: clip what they'd be.
         labels = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
@@ -335,7 +351,7 @@ class ClosedFormClassifier(
 
     def _first_solve(self, blocks):
         """What ``fit`` does with the blocks of all clients."""
-        self._solve(blocks, calibrate=True)
+        self._solve(blocks, calibrate=self._fitted_method.calibrate)
 
     def _solve(self, blocks, guests=(), *, calibrate, known=None):
         """Run the federation on blocks and give the guests their models."""
@@ -348,6 +364,8 @@ class ClosedFormClassifier(
         self._broadcast = known or result.broadcasts[1]
         if calibrate:
             self.temperature_ = float(result.broadcasts[-1].temperature)
+        elif self._privacy() is not None:
+            self.temperature_ = 1.0
         self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
         self._models = self._in_order([*result.models, *self._personal_models(guests)])
 

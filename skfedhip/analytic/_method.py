@@ -22,86 +22,11 @@ from ..core import (
     shift_origin,
     temperature_losses,
 )
+from ..privacy import GaussianMechanism
 from ..protocol import Broadcast, ClientUpdate, Empty
 from ..utils._threads import single_blas_thread
-
-
-class StatisticsUpdate(ClientUpdate):
-    """Statistics of clients' rows in one of two exact forms; either adds to either.
-
-    A client sends the smaller: A and B, or with fewer rows than features their root.
-    """
-
-    def __add__(self, other):
-        return RidgeUpdate(self.statistics + other.statistics)
-
-    def __sub__(self, other):
-        return RidgeUpdate(self.statistics - other.statistics)
-
-    @property
-    def form(self):
-        """Whichever of the two forms it is in."""
-        raise NotImplementedError
-
-    def nbytes_of(self, n_rows):
-        """Size of the smaller form for a client of so many rows."""
-        m, d = self.form.n_features, len(self.form.class_weights)
-        r = min(n_rows, m)
-        shared = d + (0 if self.form.mean is None else m)
-        return 8 * (RidgeFactor.size(r, m) + r * d + shared)
-
-    @property
-    def max_nbytes(self):
-        """Size of A and B."""
-        return self.nbytes_of(self.form.n_features)
-
-    def check(self, expected, eps):
-        """Check shapes, in either form, and that rows exist that have these statistics."""
-        if isinstance(expected, StatisticsUpdate):
-            expected = self._in_this_form(expected.form)
-        self.check_like(expected)
-        self.form.check(eps)
-
-
-@dataclass(frozen=True)
-class RidgeUpdate(StatisticsUpdate):
-    """Gram matrix and class sums of clients' rows."""
-
-    statistics: RidgeStatistics
-
-    @property
-    def form(self):
-        """The statistics."""
-        return self.statistics
-
-    def _in_this_form(self, like):
-        m, d = like.n_features, len(like.class_weights)
-        triangle, cross = np.zeros(m * (m + 1) // 2), np.zeros((d, m))
-        return RidgeUpdate(RidgeStatistics(triangle, cross, like.class_weights, like.mean))
-
-
-@dataclass(frozen=True)
-class FactorUpdate(StatisticsUpdate):
-    """The root of one client's Gram matrix and class sums."""
-
-    factor: RidgeFactor
-
-    @property
-    def statistics(self):
-        """Gram matrix and class sums, made anew."""
-        return self.factor.statistics
-
-    @property
-    def form(self):
-        """The root."""
-        return self.factor
-
-    def _in_this_form(self, like):
-        r, m, d = len(np.atleast_1d(self.factor.targets)), like.n_features, len(like.class_weights)
-        if not 0 < r < m:
-            raise ValueError(f"a root of {r} rows with {m} features is not the smaller form")
-        root, targets = np.zeros(RidgeFactor.size(r, m)), np.zeros((r, d))
-        return FactorUpdate(RidgeFactor(root, targets, like.class_weights, like.mean))
+from ._private import private_sums, private_update
+from ._updates import FactorUpdate, RidgeUpdate
 
 
 @dataclass(frozen=True)
@@ -194,16 +119,27 @@ class ClosedFormMethod:
     local_classes_only : bool
     calibrate : bool
         Whether to spend the second round on the temperature.
+    privacy : GaussianMechanism or None
+        What protects the statistics; then there must be no second round.
     """
 
     fit_intercept: bool = False
     local_classes_only: bool = False
     calibrate: bool = True
+    privacy: GaussianMechanism | None = None
 
     @property
     def n_rounds(self):
         """Two, or one without calibration."""
         return 1 + self.calibrate
+
+    @property
+    def revisable(self):
+        """Whether sums may be told again after a client has come or gone.
+
+        A server that adds the noise would add it anew, and tell the same rows twice.
+        """
+        return self.privacy is None or self.privacy.where == "client"
 
     def initialize(self, schema):
         """Nothing to say: the first message of a closed form goes up."""
@@ -218,6 +154,8 @@ class ClosedFormMethod:
 
     def smallest_update(self, block):
         """Statistics of the block's rows; those of one client in the smaller form."""
+        if self.privacy is not None:
+            return private_update(self, block)
         if len(block.client_ids) > 1 or self.is_large(block):
             return self.statistics_update(block)
         design = self.shared_design(block)
@@ -239,6 +177,8 @@ class ClosedFormMethod:
         total = reduce(add, updates)
         if isinstance(total, LossUpdate):
             return Temperature(np.asarray(best_temperature(total.losses))), server_state
+        if self.privacy is not None:
+            return self.solved_sums(private_sums(self, total)), total
         return self.solved_sums(total.statistics), total
 
     def solved_sums(self, statistics):
@@ -313,8 +253,9 @@ class ClosedFormMethod:
         return n_features + self.fit_intercept
 
     def to_json(self):
-        """The fields, as keywords that :func:`dataclasses.replace` takes."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields but privacy, as keywords that :func:`dataclasses.replace` takes."""
+        names = [field.name for field in fields(self) if field.name != "privacy"]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def design_key(self):

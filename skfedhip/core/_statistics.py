@@ -43,9 +43,14 @@ class RidgeStatistics:
         return cls.from_root(rows, design.targets, design.class_weights.sum(axis=0), mean)
 
     @classmethod
+    def from_gram(cls, gram, cross, class_weights, mean=None):
+        """Statistics whose Gram matrix (m, m) is at hand."""
+        return cls(_pack(gram), cross, class_weights, mean)
+
+    @classmethod
     def from_root(cls, rows, targets, class_weights, mean=None):
         """Statistics of anything that has the Gram matrix and class sums of the rows."""
-        return cls(_pack(rows.T @ rows), targets.T @ rows, class_weights, mean)
+        return cls.from_gram(rows.T @ rows, targets.T @ rows, class_weights, mean)
 
     @property
     def gram(self):

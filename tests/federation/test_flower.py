@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -95,21 +96,16 @@ class Machines:
         }
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in told.items())
         more = ("--federation-config", "num-supernodes=3") if "simulated" in self.home.name else ()
-        submit = [BIN / "flwr", "run", EXAMPLE, "here", "--run-config", words, *more]
-        done = subprocess.run(
-            submit,
-            cwd=self.home,
-            env=self.environment("home"),
-            timeout=SECONDS,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        if "run" in self.running:
+            self.kill("run")
+        words = ("--run-config", words, *more, "--stream")
+        self.start("run", "flwr", "run", EXAMPLE, "here", *words, home="home")
 
     def kill(self, name):
         """SIGKILL a machine, with all that runs on it."""
         process = self.running.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait(SECONDS)
 
     def close(self):
