@@ -1,9 +1,8 @@
 """How a server leads its clients through the rounds, over any network that can lose some."""
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from ..protocol import Schema
@@ -75,8 +74,8 @@ class Report:
     refused: dict = field(default_factory=dict)
     left: list = field(default_factory=list)
     updated: list = field(default_factory=list)
-    bytes_up: dict = field(default_factory=partial(defaultdict, int))
-    bytes_down: dict = field(default_factory=partial(defaultdict, int))
+    bytes_up: Counter = field(default_factory=Counter)
+    bytes_down: Counter = field(default_factory=Counter)
 
 
 class Conductor:

@@ -6,7 +6,6 @@ simulation as in a deployment.
 
 import json
 import logging
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -223,7 +222,7 @@ def _publish(chosen, on_result, conductor, report):
     )
     fitted.bytes_up_ = max(report.bytes_up.values(), default=0)
     fitted.bytes_down_ = max(report.bytes_down.values(), default=0)
-    record = asdict(report)
+    record = dict(vars(report))
     _log.info("%s", {key: record[key] for key in ("clients", "lost", "refused", "left")})
     if chosen["model-path"]:
         fitted.save(chosen["model-path"])
