@@ -19,7 +19,7 @@ from skfedhip.protocol import Empty, Schema
 CLASSIFIERS = {
     "FedHiP": FedHiPClassifier(2.0),
     "AFL": AFLClassifier(fit_intercept=True),
-    "AnaPFL": AnaPFLClassifier(n_components=12, random_state=0),
+    "AnaPFL": AnaPFLClassifier(gamma=10.0, n_components=12, random_state=0),
 }
 SEEDED = GaussianMechanism(1.0, 1e-5, clip_norm=2.0, random_state=0)
 

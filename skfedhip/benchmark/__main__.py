@@ -85,7 +85,7 @@ def _parser():
     fashion.set_defaults(
         title="Fashion-MNIST", load=lambda args: _data.load_fashion_mnist(args.data_dir)
     )
-    _add_speed(commands)
+    _add_measurements(commands)
     return parser
 
 
@@ -151,12 +151,13 @@ def _add_run_options(option, methods):
     option("--plot", metavar="FILE", type=output_file, help="draw one dot a client into this file")
 
 
-def _add_speed(commands):
-    from . import _speed, _tuning
+def _add_measurements(commands):
+    from . import _privacy, _speed, _tuning
 
     for name, module, words in (
         ("speed", _speed, "how fast fit, tuning and predict are"),
         ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
+        ("privacy", _privacy, "what differential privacy costs on Fashion-MNIST: minutes"),
     ):
         parser = commands.add_parser(name, help=words, description=module.__doc__)
         module.add_arguments(parser)

@@ -199,7 +199,7 @@ class Conductor:
         for node, reply in self.network.replies():
             task = self.pending.pop(node, None)
             if task is None:
-                self.gone.discard(node)  # too late, but it is there: greet it anew
+                self.gone.discard(node)  # too late, but it is there: it is greeted anew
             elif isinstance(reply, Exception):
                 self._drop(node, None if isinstance(reply, ConnectionError) else str(reply))
             else:
@@ -224,8 +224,9 @@ class Conductor:
             if done():
                 return
             time.sleep(self.patience.poll_seconds)
-        for node in list(self.pending):
-            self._drop(node)
+        for node, task in list(self.pending.items()):
+            if task != "hello":  # who has not even said hello is not waited for, but may come yet
+                self._drop(node)
 
     def _take(self, node, task, reply):
         client = reply.get("client")

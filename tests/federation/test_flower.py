@@ -23,7 +23,7 @@ from skfedhip.federation.flower import make_client_app, make_server_app
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 NAMES = ["north", "south", "west"]
 BIN = Path(sys.executable).parent
-SECONDS = 240  # that anything may take; a loaded machine starts a process in ten seconds
+SECONDS = 400  # that anything may take; a loaded machine starts a process in ten seconds
 
 
 def free_port():
@@ -182,9 +182,11 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
     machines.start_server()
     for name in ("north", "south"):
         machines.start_node(name)
+    start = time.monotonic()
     machines.run(**{"min-clients": 3, "round-seconds": 600.0})
     machines.wait(lambda: len(machines.digests()) == 2, "two updates")
     before = machines.digests()
+    patience = max(15.0, 1.5 * (time.monotonic() - start))  # as this machine's load asks for
     machines.kill("server")
 
     # A new server goes on from what it had. The third hospital dies while it makes its update: the
@@ -194,7 +196,7 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
     machines.start_server()
     for name in NAMES:
         machines.start_node(name)
-    waits = {"round-seconds": 45.0, "late-seconds": 600.0}
+    waits = {"round-seconds": patience, "late-seconds": 600.0}
     machines.run(**{"clients": ",".join(NAMES), "min-clients": 2}, **waits)
     machines.wait(lambda: "Receiving: train" in machines.log("west"), "west's update")
     machines.kill("west")
@@ -213,7 +215,7 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
     assert_all_same(machines, *NAMES)
 
     # South leaves.
-    machines.run(forget="south", **{"min-clients": 2, "round-seconds": 60.0})
+    machines.run(forget="south", **{"min-clients": 2, "round-seconds": 600.0})
     report = machines.report("the run without south", left=["south"], updated=["north", "west"])
     assert sorted(report["clients"]) == ["north", "west"]
     assert_all_same(machines, "north", "west")
@@ -222,7 +224,7 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
 
 def test_simulated_hospitals(machines):
     machines.start_server("--simulation")
-    machines.run(**{"round-seconds": 100.0})
+    machines.run(**{"round-seconds": 600.0})
     report = machines.report("the simulation", clients=[0, 1, 2], updated=[0, 1, 2])
     assert (report["lost"], report["refused"]) == ([], {})
     own = FedHiPClassifier.load(machines.home / "global.safetensors")
