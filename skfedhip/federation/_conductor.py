@@ -225,8 +225,9 @@ class Conductor:
                 return
             time.sleep(self.patience.poll_seconds)
         for node, task in list(self.pending.items()):
-            if task != "hello":  # who has not even said hello is not waited for, but may come yet
-                self._drop(node)
+            self._drop(node)
+            if task == "hello":  # not waited for any longer, but heard when it comes
+                self.pending[node] = task
 
     def _take(self, node, task, reply):
         client = reply.get("client")
@@ -237,27 +238,30 @@ class Conductor:
         elif task == "finish":
             self.report.updated = [*dict.fromkeys([*self.report.updated, client])]
         elif task == "again":
-            self.again[client] = reply.get("update", b"")
+            self.again[client] = _bytes(reply.get("update"))
         else:
             self._count(node, client, reply)
 
     def _greet(self, node, client, reply):
         allowed = self.patience.clients
-        if not isinstance(client, str | int) or (allowed and client not in allowed):
+        is_id = isinstance(client, str | int)
+        if not is_id or (allowed and client not in allowed):
             self.gone.add(node)
-            self.report.refused[client] = "it is not one of the expected clients"
+            key = client if is_id else repr(client)
+            self.report.refused[key] = "it is not one of the expected clients"
             return
         if self.schema is None:
             try:
                 self.offers[client] = schema_from_json(reply["schema"])
-            except (KeyError, TypeError, ValueError):
+            except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
                 self._drop(node, "it did not say which classes and features it has")
                 return
+        self.gone.discard(node)
         self.roster[node] = client
         self.known.add(client)
 
     def _count(self, node, client, reply):
-        data, now = reply.get("update", b""), digest(self.server.history_for(client)[-1])
+        data, now = _bytes(reply.get("update")), digest(self.server.history_for(client)[-1])
         self.report.bytes_up[client] += len(data)
         if reply.get("round") != self.server.round or reply.get("to") != now:
             return  # an answer to what is no longer asked
@@ -342,3 +346,8 @@ class Conductor:
         report.lost = sorted(self._absent(), key=repr)
         report.left = sorted(self.server.left, key=repr)
         return report
+
+
+def _bytes(value):
+    """What should be bytes, or none."""
+    return value if isinstance(value, bytes) else b""

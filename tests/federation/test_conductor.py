@@ -153,6 +153,7 @@ def only_updates(lie):
 LIES = {
     "a NaN": nan_update,
     "nothing": only_updates(lambda reply: {"client": reply["client"]}),
+    "a number": only_updates(lambda reply: reply | {"update": 7}),
     "another name": only_updates(lambda reply: reply | {"client": 3}),
     "an exception": only_updates(lambda reply: RuntimeError("out of memory")),
 }
