@@ -74,13 +74,13 @@ def run(args):
     """Measure, print and maybe write the table."""
     try:
         X, y = load_fashion_mnist(args.data_dir)
+        split = [_rows(X, y, args, seed) for seed in range(args.seeds)]
     except (OSError, ValueError) as error:
         args.parser.error(str(error))
     delta = 1e-6
     table, local = np.zeros((len(args.epsilons), len(_COLUMNS), args.seeds)), np.zeros(args.seeds)
     bar = tqdm(total=args.seeds * (table[..., 0].size + 1), desc="privacy", disable=None)
-    for seed in range(args.seeds):
-        rows = _rows(X, y, args, seed)
+    for seed, rows in enumerate(split):
         local[seed] = _accuracy(LocalRidgeClassifier(), rows)
         bar.update()
         for i, epsilon in enumerate(args.epsilons):
