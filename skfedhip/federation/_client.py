@@ -14,7 +14,7 @@ class Unfit(ValueError):  # noqa: N818 - the client's reason not to answer
     """A client's rows are not what the federation is about; the text names no row."""
 
 
-_NOTHING = {"state": None, "sent": {}, "heard": [], "down": 0, "up": 0}
+_NOTHING = {"federation": None, "state": None, "sent": {}, "heard": [], "down": 0, "up": 0}
 
 
 class Participant:
@@ -64,13 +64,17 @@ class Participant:
         ----------
         task : {"hello", "update", "again", "finish"}
         request : dict
-            Strings, ints, bytes and lists of bytes: the schema, the round, and messages down.
+            Strings, ints, bytes and lists of bytes: the federation's name, the schema, the round,
+            and messages down.
 
         Returns
         -------
         dict
             Strings, ints, floats and bytes.
         """
+        federation = request.get("federation", self._memory["federation"])
+        if federation != self._memory["federation"]:  # what was kept is of another one
+            self._memory = _NOTHING | {"federation": federation}
         return {"client": self.client} | getattr(self, f"_on_{task}")(request)
 
     def _on_hello(self, request):

@@ -183,6 +183,8 @@ class Conductor:
     def _ask(self, node, task, **request):
         if self.schema is not None:
             request["schema"] = schema_to_json(self.schema)
+        if self.server is not None:
+            request["federation"] = self.server.federation
         if node in self.roster:
             size = sum(map(len, request.get("broadcasts", ())))
             self.report.bytes_down[self.roster[node]] += size

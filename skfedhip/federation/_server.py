@@ -1,6 +1,7 @@
 """What the server of a federation knows: sums and digests, whatever the network."""
 
 import json
+import secrets
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -88,6 +89,8 @@ class Server:
 
     Attributes
     ----------
+    federation : str
+        Names this federation, across restarts: what clients remember is of this one or another.
     round : int
         Which round is being gathered, ``method.n_rounds`` when all are.
     left : set
@@ -103,6 +106,7 @@ class Server:
         self.tally = Tally()
         self.first = self.tally if self.stays_open else None
         self.left, self.refused = set(), {}
+        self.federation = secrets.token_hex(8)
         if self.path is not None and self.path.exists():
             self._restore()
 
@@ -233,6 +237,7 @@ class Server:
         if self.path is None:
             return
         state = {
+            "federation": self.federation,
             "schema": schema_to_json(self.schema),
             "round": self.round,
             "broadcasts": self.broadcasts,
@@ -260,7 +265,7 @@ class Server:
         self.round, self.server_state = state["round"], state["server_state"]
         self.broadcasts, self.first = state["broadcasts"], state["first"]
         self.tally = self.first if state["tally"] is None else state["tally"]
-        self.left = set(state["left"])
+        self.left, self.federation = set(state["left"]), state["federation"]
 
 
 def stored_schema(path):

@@ -384,6 +384,15 @@ def test_what_is_subtracted_is_what_was_added(data, tmp_path):
     assert path.read_bytes() == before
 
 
+def test_a_client_that_remembers_another_federation_starts_anew(data):
+    estimator, network = ESTIMATORS["FedHiP"], LocalNetwork(ESTIMATORS["FedHiP"], rows_of(data))
+    conduct(network, min_clients=6)
+    other = federation(seed=4)
+    network.rows = rows_of(other)
+    conduct(network, min_clients=6)
+    assert_each_client_has_its_model(network.fitted, other.fit(estimator), data.X)
+
+
 def test_a_federation_of_one_can_not_forget_it(data, tmp_path):
     path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
     network = LocalNetwork(ESTIMATORS["AFL"], rows_of(data.of(12)))
