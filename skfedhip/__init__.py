@@ -38,6 +38,7 @@ _MODULES = [
     "model_selection",
     "preprocessing",
     "pretraining",
+    "privacy",
     "protocol",
 ]
 

@@ -13,8 +13,12 @@ import skfedhip
 ROOT = Path(__file__).parents[1]
 
 
+RUNNERS = ["federation.flower"]
+"""Public modules that only an extra can load, so that the lobby does not name them."""
+
+
 def public_names():
-    modules = [name for name in skfedhip._MODULES if name != "analytic"]
+    modules = [*(name for name in skfedhip._MODULES if name != "analytic"), *RUNNERS]
     own = list(skfedhip._HOMES)
     for module in modules:
         exported = importlib.import_module(f"skfedhip.{module}").__all__

@@ -427,6 +427,9 @@ def test_clone_is_unfitted_and_fits_alike(new, data):
 
 
 def shapes(message):
+    """Of all arrays; a root of few rows counts as what it is the root of."""
+    if hasattr(message, "factor"):
+        message = message + message
     return tuple((name, array.shape) for name, array in message.arrays().items())
 
 
@@ -444,3 +447,18 @@ def test_messages_have_one_size_whatever_the_rows(new, data):
             size += [shapes(update), shapes(broadcast)]
         sizes.add(tuple(size))
     assert len(sizes) == 1
+
+
+def test_the_root_of_several_rows_shows_none_of_them(new, data):
+    method = data.fit(new())._fitted_method
+    blocks = one_client_blocks(data, clients=(3, 12))  # of two and of five rows, six features
+    for block in blocks:
+        update, _ = method.client_update(block, method.initialize(schema_of(data)), None)
+        if hasattr(update, "factor"):
+            rows = method.shared_design(block).rows[:, int(method.fit_intercept) :]
+            sent = np.abs(update.factor.root)
+            assert not np.isin(np.abs(rows), sent).any()
+            gram = update.statistics.gram
+            centered = rows if update.factor.mean is None else None
+            if centered is not None:
+                assert_close(gram, rows.T @ rows)

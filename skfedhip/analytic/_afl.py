@@ -5,6 +5,7 @@ from numbers import Real
 
 from sklearn.utils._param_validation import Interval
 
+from ..privacy import GaussianMechanism
 from ._classifier import ClosedFormClassifier
 from ._method import ClosedFormMethod
 
@@ -45,6 +46,9 @@ class AFLClassifier(ClosedFormClassifier):
         What happens when client ids are missing altogether or all unknown.
     retain_statistics : bool, default=False
         Whether ``fit`` keeps what ``partial_fit`` and ``forget_clients`` need later.
+    privacy : GaussianMechanism or None, default=None
+        What protects the statistics that leave a client (``skfedhip.privacy``). There is no
+        temperature then, and weights, streams and forgetting are refused.
     n_jobs : int, default=None
         Blocks of clients that are worked on at the same time.
 
@@ -94,6 +98,7 @@ class AFLClassifier(ClosedFormClassifier):
 
     _parameter_constraints = {
         **ClosedFormClassifier._parameter_constraints,
+        "privacy": [GaussianMechanism, None],
         "beta": [Interval(Real, 0, None, closed="left")],
     }
 
@@ -107,6 +112,7 @@ class AFLClassifier(ClosedFormClassifier):
         group_column=None,
         missing_groups="warn",
         retain_statistics=False,
+        privacy=None,
         n_jobs=None,
     ):
         self.beta = beta
@@ -116,6 +122,7 @@ class AFLClassifier(ClosedFormClassifier):
         self.group_column = group_column
         self.missing_groups = missing_groups
         self.retain_statistics = retain_statistics
+        self.privacy = privacy
         self.n_jobs = n_jobs
 
     def _method(self):

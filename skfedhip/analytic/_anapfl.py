@@ -30,6 +30,7 @@ from ..core import (
     weighted_sums,
 )
 from ..feature_extraction import RandomFeatures
+from ..privacy import GaussianMechanism
 from ..utils._ids import id_bytes
 from ..utils._random import draw_seed
 from ..utils._threads import single_blas_thread
@@ -242,6 +243,9 @@ class AnaPFLClassifier(ClosedFormClassifier):
         unknown row raises.
     retain_statistics : bool, default=False
         Whether ``fit`` keeps what ``partial_fit`` and ``forget_clients`` need later.
+    privacy : GaussianMechanism or None, default=None
+        What protects the statistics that leave a client (``skfedhip.privacy``). There is no
+        temperature then, and weights, streams and forgetting are refused.
     n_jobs : int, default=None
         Blocks of clients that are worked on at the same time.
 
@@ -291,6 +295,7 @@ class AnaPFLClassifier(ClosedFormClassifier):
 
     _parameter_constraints = {
         **ClosedFormClassifier._parameter_constraints,
+        "privacy": [GaussianMechanism, None],
         "gamma": [Interval(Real, 0, None, closed="left")],
         "beta": [Interval(Real, 0, None, closed="left")],
         "lam": [Interval(Real, 0, None, closed="left")],
@@ -316,6 +321,7 @@ class AnaPFLClassifier(ClosedFormClassifier):
         group_column=None,
         missing_groups="warn",
         retain_statistics=False,
+        privacy=None,
         n_jobs=None,
     ):
         self.gamma = gamma
@@ -331,6 +337,7 @@ class AnaPFLClassifier(ClosedFormClassifier):
         self.group_column = group_column
         self.missing_groups = missing_groups
         self.retain_statistics = retain_statistics
+        self.privacy = privacy
         self.n_jobs = n_jobs
 
     def _start(self, X, classes, *, retain):

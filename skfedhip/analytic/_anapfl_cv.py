@@ -154,7 +154,7 @@ class AnaPFLClassifierCV(TunedClassifier, AnaPFLClassifier):
         "betas": GRID,
         "lams": GRID,
     }
-    for _name in ("gamma", "beta", "lam"):
+    for _name in ("gamma", "beta", "lam", "privacy"):
         _parameter_constraints.pop(_name)
     _axes = ("gamma", "beta", "lam")
 

@@ -17,6 +17,7 @@ from ..utils._available import available_while
 from ..utils._ids import as_ids, check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._weights import check_weight
 from ._coefficients import CoefficientsMixin
+from ._federated import FederatedMixin
 from ._persistence import PersistenceMixin
 
 
@@ -34,7 +35,9 @@ def _check_can_forget(estimator):
         estimator._check_can_stream()
 
 
-class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClassifier):
+class ClosedFormClassifier(
+    FederatedMixin, PersistenceMixin, CoefficientsMixin, PersonalizedClassifier
+):
     """Base of the closed-form classifiers; a subclass names its method and its parameters."""
 
     _parameter_constraints = {
@@ -53,7 +56,14 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
         return {
             "fit_intercept": self.fit_intercept,
             "local_classes_only": self._restricts_classes(),
+            # The losses that calibrate the temperature would leave unprotected.
+            "calibrate": self._privacy() is None,
+            "privacy": self._privacy(),
         }
+
+    def _privacy(self):
+        """The mechanism that protects what clients send, where there is one."""
+        return getattr(self, "privacy", None)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, *, groups=None, sample_weight=None):
@@ -244,6 +254,11 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
     def _start(self, X, classes, *, retain):
         """Forget all that was fitted and fix what a stream can't change."""
         self._set_classes(classes)
+        if self._privacy() is not None and (retain or self.retain_statistics):
+            raise ValueError(
+                "privacy= covers one release, and streams and forgetting would each make another; "
+                "use fit, with retain_statistics=False."
+            )
         self._dtype = X.dtype
         self._n_features = X.shape[1]
         self._fitted_method = self._method()
@@ -263,6 +278,10 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
 
     def _block(self, X, y, ids, weight):
         """The rows as one ClientBlock; those of weight 0 are left out."""
+        if self._privacy() is not None and (weight is not None or self.class_weight is not None):
+            raise ValueError(
+                "privacy= covers rows that count once; leave out sample_weight and class_weight."
+            )
         clients, codes = encode_ids(ids)
         # Rows of weight 0 may carry any label: clip what they'd be.
         labels = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
@@ -301,7 +320,7 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
 
     def _first_solve(self, blocks):
         """What ``fit`` does with the blocks of all clients."""
-        self._solve(blocks, calibrate=True)
+        self._solve(blocks, calibrate=self._fitted_method.calibrate)
 
     def _solve(self, blocks, guests=(), *, calibrate, known=None):
         """Run the federation on blocks and give the guests their models."""
@@ -314,6 +333,8 @@ class ClosedFormClassifier(PersistenceMixin, CoefficientsMixin, PersonalizedClas
         self._broadcast = known or result.broadcasts[1]
         if calibrate:
             self.temperature_ = float(result.broadcasts[-1].temperature)
+        elif self._privacy() is not None:
+            self.temperature_ = 1.0
         self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
         self._models = self._in_order([*result.models, *self._personal_models(guests)])
 

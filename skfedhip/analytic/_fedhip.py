@@ -22,6 +22,7 @@ from ..core import (
     spectral_root,
     weighted_sums,
 )
+from ..privacy import GaussianMechanism
 from ..utils._threads import single_blas_thread
 from ._classifier import ClosedFormClassifier
 from ._method import ClosedFormMethod
@@ -218,6 +219,9 @@ class FedHiPClassifier(ClosedFormClassifier):
     retain_statistics : bool, default=False
         Whether ``fit`` keeps what ``partial_fit`` and ``forget_clients`` need later: at most
         min(n_k, m) x (m + d) numbers a client, m counting the intercept's column.
+    privacy : GaussianMechanism or None, default=None
+        What protects the statistics that leave a client (``skfedhip.privacy``). There is no
+        temperature then, and weights, streams and forgetting are refused.
     n_jobs : int, default=None
         Blocks of clients that are worked on at the same time.
 
@@ -271,6 +275,7 @@ class FedHiPClassifier(ClosedFormClassifier):
 
     _parameter_constraints = {
         **ClosedFormClassifier._parameter_constraints,
+        "privacy": [GaussianMechanism, None],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "beta": [Interval(Real, 0, None, closed="left")],
         "solver": [StrOptions({"auto", "residual", "direct"})],
@@ -288,6 +293,7 @@ class FedHiPClassifier(ClosedFormClassifier):
         missing_groups="warn",
         solver="auto",
         retain_statistics=False,
+        privacy=None,
         n_jobs=None,
     ):
         self.alpha = alpha
@@ -299,6 +305,7 @@ class FedHiPClassifier(ClosedFormClassifier):
         self.missing_groups = missing_groups
         self.solver = solver
         self.retain_statistics = retain_statistics
+        self.privacy = privacy
         self.n_jobs = n_jobs
 
     def _method(self):

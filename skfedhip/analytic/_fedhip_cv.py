@@ -160,8 +160,8 @@ class FedHiPClassifierCV(TunedClassifier):
         "betas": GRID,
         "alpha_per_client": ["boolean"],
     }
-    _parameter_constraints.pop("alpha")
-    _parameter_constraints.pop("beta")
+    for _name in ("alpha", "beta", "privacy"):
+        _parameter_constraints.pop(_name)
     _axes = ("beta", "alpha")
 
     def __init__(

@@ -44,6 +44,11 @@ class ModelSum(ClientUpdate):
             self.coef + other.coef, self.weight + other.weight, self.losses + other.losses
         )
 
+    def __sub__(self, other):
+        return ModelSum(
+            self.coef - other.coef, self.weight - other.weight, self.losses - other.losses
+        )
+
 
 @dataclass(frozen=True)
 class CalibratedModel(GlobalModel):

@@ -10,6 +10,7 @@ from ..core import (
     ClientBlock,
     DesignBlock,
     PersonalModels,
+    RidgeFactor,
     RidgeStatistics,
     best_temperature,
     classes_left,
@@ -21,18 +22,11 @@ from ..core import (
     shift_origin,
     temperature_losses,
 )
+from ..privacy import GaussianMechanism
 from ..protocol import Broadcast, ClientUpdate, Empty
 from ..utils._threads import single_blas_thread
-
-
-@dataclass(frozen=True)
-class RidgeUpdate(ClientUpdate):
-    """Statistics of clients' rows; what one client sends is what many send, added up."""
-
-    statistics: RidgeStatistics
-
-    def __add__(self, other):
-        return RidgeUpdate(self.statistics + other.statistics)
+from ._private import private_sums, private_update
+from ._updates import FactorUpdate, RidgeUpdate
 
 
 @dataclass(frozen=True)
@@ -125,16 +119,27 @@ class ClosedFormMethod:
     local_classes_only : bool
     calibrate : bool
         Whether to spend the second round on the temperature.
+    privacy : GaussianMechanism or None
+        What protects the statistics; then there must be no second round.
     """
 
     fit_intercept: bool = False
     local_classes_only: bool = False
     calibrate: bool = True
+    privacy: GaussianMechanism | None = None
 
     @property
     def n_rounds(self):
         """Two, or one without calibration."""
         return 1 + self.calibrate
+
+    @property
+    def revisable(self):
+        """Whether sums may be told again after a client has come or gone.
+
+        A server that adds the noise would add it anew, and tell the same rows twice.
+        """
+        return self.privacy is None or self.privacy.where == "client"
 
     def initialize(self, schema):
         """Nothing to say: the first message of a closed form goes up."""
@@ -143,9 +148,21 @@ class ClosedFormMethod:
     def client_update(self, block, broadcast, state):
         """Statistics of the block's rows; in the second round losses, and models to keep."""
         if isinstance(broadcast, Empty):
-            return self.statistics_update(block), state
+            return self.smallest_update(block), state
         models, losses = self.solve(block, broadcast)
         return LossUpdate(losses), models
+
+    def smallest_update(self, block):
+        """Statistics of the block's rows; those of one client in the smaller form."""
+        if self.privacy is not None:
+            return private_update(self, block)
+        if len(block.client_ids) > 1 or self.is_large(block):
+            return self.statistics_update(block)
+        design = self.shared_design(block)
+        intercept = self.fit_intercept
+        if design.n_rows < design.rows.shape[1] - intercept:
+            return FactorUpdate(RidgeFactor.from_design(design, fit_intercept=intercept))
+        return RidgeUpdate(RidgeStatistics.from_design(design, fit_intercept=intercept))
 
     def statistics_update(self, block):
         """Statistics of the block's rows."""
@@ -160,6 +177,8 @@ class ClosedFormMethod:
         total = reduce(add, updates)
         if isinstance(total, LossUpdate):
             return Temperature(np.asarray(best_temperature(total.losses))), server_state
+        if self.privacy is not None:
+            return self.solved_sums(private_sums(self, total)), total
         return self.solved_sums(total.statistics), total
 
     def solved_sums(self, statistics):
@@ -234,8 +253,9 @@ class ClosedFormMethod:
         return n_features + self.fit_intercept
 
     def to_json(self):
-        """The fields, as keywords that :func:`dataclasses.replace` takes."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields but privacy, as keywords that :func:`dataclasses.replace` takes."""
+        names = [field.name for field in fields(self) if field.name != "privacy"]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def design_key(self):

@@ -1,11 +1,12 @@
 """Save and load fitted classifiers: safetensors with a JSON header, no pickles."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..core import DenseModels, DesignBlock, FactoredModels, PersonalModels, RetainedClients
+from ..privacy import GaussianMechanism
 from ..utils._files import (
     labels_from_json,
     labels_to_json,
@@ -134,12 +135,16 @@ class PersistenceMixin:
         }
         if isinstance(params["class_weight"], dict):
             params["class_weight"] = [*map(list, params["class_weight"].items())]
+        if params.get("privacy") is not None:
+            params["privacy"] = asdict(params["privacy"])
         return params
 
     @classmethod
     def _params_from_json(cls, params):
         if isinstance(params["class_weight"], list):
             params["class_weight"] = dict(params["class_weight"])
+        if params.get("privacy") is not None:
+            params["privacy"] = GaussianMechanism(**params["privacy"])
         return params
 
     def _retained_to_arrays(self):

@@ -57,6 +57,13 @@ class TunedClassifier(ClosedFormClassifier):
             )
         super()._check_can_stream()
 
+    def _check_federated(self):
+        name = type(self).__name__
+        raise TypeError(
+            f"{name} can't tune itself over a network; tune it on rows of one place and pass "
+            f"{name.removesuffix('CV')} with the parameters that it found."
+        )
+
     def _restricts_classes(self):
         return getattr(self, "local_classes_only_", self.local_classes_only is True)
 

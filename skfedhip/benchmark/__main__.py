@@ -68,7 +68,7 @@ def _parser():
     commands = parser.add_subparsers(title="commands", required=True)
     for name, dataset in _data.DATASETS.items():
         _add_dataset(commands, name, dataset)
-    _add_speed(commands)
+    _add_measurements(commands)
     return parser
 
 
@@ -164,8 +164,8 @@ def _add_run_options(option, methods):
     option("--plot", metavar="FILE", type=output_file, help="draw one dot a client into this file")
 
 
-def _add_speed(commands):
-    from . import _backbone, _gradient, _probe, _speed, _tuning
+def _add_measurements(commands):
+    from . import _backbone, _gradient, _privacy, _probe, _speed, _tuning
 
     for name, module, words in (
         ("gradient", _gradient, "gradient methods over seeds, and FedCP without its parts"),
@@ -173,6 +173,7 @@ def _add_speed(commands):
         ("backbone", _backbone, "images per second of ViTMAETransformer, on any device"),
         ("probe", _probe, "what the features of a ViT-MAE are worth beside pixels: minutes"),
         ("tuning", _tuning, "how good default tuning is, beside hindsight: an hour or two"),
+        ("privacy", _privacy, "what differential privacy costs on Fashion-MNIST: minutes"),
     ):
         parser = commands.add_parser(name, help=words, description=module.__doc__)
         module.add_arguments(parser)

@@ -43,6 +43,17 @@ def concentration(text):
     return value
 
 
+def positive_numbers(text):
+    """Numbers above 0, separated by commas; inf is one."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = [math.nan]
+    if not all(value > 0 for value in values):
+        raise argparse.ArgumentTypeError(f"must be numbers above 0, or inf, got {text!r}.")
+    return values
+
+
 def method_names(text):
     words = [name.strip() for name in text.split(",")]
     names = list(dict.fromkeys(name for word in words for name in GROUPS.get(word, [word])))

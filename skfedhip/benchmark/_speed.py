@@ -14,7 +14,7 @@ from tqdm import tqdm
 from skfedhip import FedHiPClassifier, FedHiPClassifierCV, GridEdgeWarning, SingleClassWarning
 
 from ..protocol import run_federation
-from . import _backbone, _rivals
+from . import _backbone, _messages, _rivals
 from ._arguments import output_file, whole_number
 from ._table import write_json
 
@@ -85,6 +85,8 @@ TUNING_LARGE = Sizes(15_000, 1_280, 50, 10)
 LOOKUP = Sizes(100_000, 512, 1_000, 10)
 ROUND = Sizes(3_000, 784, 20, 10)
 CNN_ROUND = Sizes(1_000, 784, 20, 10)
+MESSAGES = Sizes(50_000, 512, 1_000, 100)
+SMALL_CLIENT = Sizes(50, 768, 1, 100)
 
 
 def compare_literal(sizes, repeats):
@@ -258,6 +260,30 @@ def compare_fedcp(sizes, repeats, images, bar):
     return Result(name, ours / rival, bar, False, ours, rival, "one thread each")
 
 
+def compare_bytes(sizes):
+    """What a client of few rows sends, beside the m² + md float64 numbers of the paper."""
+    ours = _messages.update_bytes(sizes)
+    paper = 8 * (sizes.m**2 + sizes.m * sizes.d)
+    name = f"bytes of the paper vs one client's message, kB, {sizes}"
+    return Result(name, paper / ours, 10, True, ours / 1e3, paper / 1e3)
+
+
+def compare_update_rate(sizes):
+    """Clients' messages that one core decodes, checks and adds, beside 200 a second."""
+    seconds = _messages.receive_all(sizes)
+    least = sizes.K / 200
+    note = f"{sizes.K / seconds:.0f} messages a second on one core"
+    name = f"200 clients' messages a second vs ours, {sizes}"
+    return Result(name, least / seconds, 1, True, seconds, least, note)
+
+
+def compare_server_memory(sizes):
+    """What the server holds after all clients, beside after a tenth of them."""
+    few, all_ = _messages.server_memory(sizes)
+    name = f"the server's MB after {sizes.K:,} clients vs after {sizes.K // 10:,}, {sizes}"
+    return Result(name, all_ / few, 1.1, False, all_ / 2**20, few / 2**20)
+
+
 def _fit(X, y, groups, n_jobs):
     return FedHiPClassifier(missing_groups="global", n_jobs=n_jobs).fit(X, y, groups=groups)
 
@@ -299,6 +325,9 @@ def comparisons(scale, repeats):
         case(compare_fedcp, CNN_ROUND, repeats, True, 1.0),
         case(compare_memory, WIDE, 1),
         case(compare_memory, WIDE, 2),
+        case(compare_bytes, SMALL_CLIENT),
+        case(compare_update_rate, MESSAGES),
+        case(compare_server_memory, MESSAGES),
     ]
 
 

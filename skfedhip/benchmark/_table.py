@@ -89,7 +89,7 @@ def render(configuration, records):
     rows = [_row(METHODS[record["method"]].label, record) for record in records]
     rule = "-" * len(rows[0])
     table = [_group_headings(), _headings(), rule, *rows, rule]
-    return "\n".join([*head, "", *table, *_notes(c["test_size"], records)])
+    return "\n".join([*head, "", *table, *_notes(c, records)])
 
 
 def _row(label, record):
@@ -110,12 +110,15 @@ def _group_headings():
     return line
 
 
-def _notes(test_size, records):
+def _notes(configuration, records):
+    c = configuration
+    m, d = c["features"], c["classes"]
     legend = (
-        f"Accuracy on {100 * test_size:g}% of each client's rows, held out and the same for all "
-        "methods: mean counts each client once, weighted each row once, std is across clients, "
+        f"Accuracy on {100 * c['test_size']:g}% of each client's rows, held out and the same for "
+        "all methods: mean counts each client once, weighted each row once, std is across clients, "
         "worst 10% the mean of the worst tenth of the clients; fit is the time for all clients "
-        "together, and up and down are what one client sends and receives."
+        "together, and up and down are what one client sends and receives; the FedHiP paper's "
+        f"m^2 + m d numbers are {human_bytes(8 * (m * m + m * d))}."
     )
     settings = "; ".join(
         f"{METHODS[record['method']].label} {_numbers(record['parameters'])}" for record in records

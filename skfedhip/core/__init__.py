@@ -48,7 +48,7 @@ from ._ridge import (
     spectral_root,
     weighted_sums,
 )
-from ._statistics import RidgeStatistics
+from ._statistics import RidgeFactor, RidgeStatistics
 
 __all__ = [
     "ACTIVATIONS",
@@ -60,6 +60,7 @@ __all__ = [
     "Moments",
     "PersonalModels",
     "RetainedClients",
+    "RidgeFactor",
     "RidgeRoot",
     "RidgeStatistics",
     "Rotation",

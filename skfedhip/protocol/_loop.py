@@ -65,7 +65,7 @@ class FederationResult:
     models : list
         What ``personalize`` returned, block by block.
     bytes_up, bytes_down : int
-        What one client sends and receives over all rounds.
+        What one client sends and receives over all rounds, the one that sends most.
     server_state : object
         What the server kept of the last round.
     states : list
@@ -113,7 +113,7 @@ def run_federation(
     broadcasts = [broadcast]
     for _ in range(method.n_rounds - bool(known)):
         update = partial(_update_block, method, broadcast)
-        meter = _Meter(states)
+        meter = _Meter(blocks, states)
         results = meter.watch(map_blocks(update, blocks, states))
         broadcast, server_state = method.aggregate(results, broadcast, server_state)
         states = meter.states
@@ -137,12 +137,14 @@ def _update_block(method, broadcast, block, state):
 class _Meter:
     """Passes updates on to the server, keeping states and the size of an update on the way."""
 
-    def __init__(self, states):
+    def __init__(self, blocks, states):
+        self.blocks = blocks
         self.states = list(states)
         self.bytes = 0
 
     def watch(self, results):
         for i, (update, state) in enumerate(results):
             self.states[i] = state
-            self.bytes = max(self.bytes, update.nbytes)
+            n_rows = int(self.blocks[i].counts.max(initial=0))
+            self.bytes = max(self.bytes, update.nbytes_of(n_rows))
             yield update

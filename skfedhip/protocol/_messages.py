@@ -1,7 +1,9 @@
 """What travels: frozen dataclasses of named arrays, and nothing else."""
 
 import dataclasses
+import typing
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -32,24 +34,93 @@ class Schema:
 class Message:
     """Base of everything that travels; a subclass is a frozen dataclass of arrays.
 
-    A field may also be None, a dataclass of arrays itself, a tuple of such, or a dict of arrays.
+    A field may also be None, a dataclass of arrays itself, a tuple of such, or a dict of arrays; it
+    is then annotated so (``Moments``, ``tuple[Moments, ...]``, ``dict``, ``np.ndarray | None``), by
+    which :meth:`from_arrays` puts it together again.
     """
 
     def arrays(self):
         """The message as a flat dict from name to ndarray."""
         return _named_arrays(self)
 
+    @classmethod
+    def from_arrays(cls, arrays):
+        """The message that :meth:`arrays` took apart.
+
+        Parameters
+        ----------
+        arrays : dict
+            From name to ndarray.
+
+        Raises
+        ------
+        ValueError
+            If names are missing, or are not those of the message.
+        """
+        left = dict(arrays)
+        message = _assembled(cls, left, "")
+        if left:
+            raise ValueError(f"{cls.__name__} has no array {min(left)!r}")
+        return message
+
     @property
     def nbytes(self):
         """Size of all arrays in bytes."""
         return sum(array.nbytes for array in self.arrays().values())
 
+    def check_like(self, expected):
+        """Raise ValueError unless this has the arrays of another message, all finite.
+
+        Parameters
+        ----------
+        expected : Message
+            Whose type, names, shapes and dtypes this must have; its numbers don't matter.
+        """
+        if type(self) is not type(expected):
+            raise ValueError(f"got a {type(self).__name__}, expected a {type(expected).__name__}")
+        mine, wanted = self.arrays(), expected.arrays()
+        if mine.keys() != wanted.keys():
+            raise ValueError(f"got the arrays {sorted(mine)}, expected {sorted(wanted)}")
+        for name, array in mine.items():
+            other = wanted[name]
+            if array.shape != other.shape or array.dtype != other.dtype:
+                raise ValueError(
+                    f"{name} has shape {array.shape} and dtype {array.dtype}, expected "
+                    f"{other.shape} and {other.dtype}"
+                )
+            if array.dtype.kind in "fc" and not np.isfinite(array).all():
+                raise ValueError(f"{name} has numbers that are not finite")
+
 
 class ClientUpdate(Message):
-    """What clients send up. Updates of several clients add: ``a + b`` is the update of both."""
+    """What clients send up. Updates of several clients add: ``a + b`` is the update of both.
+
+    Where a client can leave exactly, ``a - b`` is the update of those of a without those of b.
+    """
 
     def __add__(self, other):
         raise NotImplementedError
+
+    def nbytes_of(self, n_rows):
+        """What one client of ``n_rows`` rows sends, where this is the sum of several clients'."""
+        return self.nbytes
+
+    @property
+    def max_nbytes(self):
+        """The most that any client sends in this update's place."""
+        return self.nbytes
+
+    def check(self, expected, eps):
+        """Raise ValueError unless a client can have sent this.
+
+        Parameters
+        ----------
+        expected : ClientUpdate
+            What this method's client_update makes of any rows.
+        eps : float
+            Relative precision of the numbers.
+        """
+        self.check_like(expected)
 
 
 class Broadcast(Message):
@@ -59,6 +130,35 @@ class Broadcast(Message):
 @dataclass(frozen=True)
 class Empty(Broadcast):
     """Nothing to say."""
+
+
+_hints = cache(typing.get_type_hints)
+
+
+def _assembled(cls, left, prefix):
+    """An instance of a dataclass from the arrays of its prefix, which are taken out of ``left``."""
+    hints, values = _hints(cls), {}
+    for field in dataclasses.fields(cls):
+        name, hint = prefix + field.name, hints[field.name]
+        kinds = typing.get_args(hint) or (hint,)
+        inner = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        if typing.get_origin(hint) is tuple:
+            parts = []
+            while any(each.startswith(f"{name}.{len(parts)}.") for each in left):
+                parts.append(_assembled(inner, left, f"{name}.{len(parts)}."))
+            values[field.name] = tuple(parts)
+        elif inner and any(each.startswith(f"{name}.") for each in left):
+            values[field.name] = _assembled(inner, left, f"{name}.")
+        elif hint is dict:
+            inside = [each for each in left if each.startswith(f"{name}.")]
+            values[field.name] = {n.removeprefix(f"{name}."): left.pop(n) for n in inside}
+        elif name in left:
+            values[field.name] = left.pop(name)
+        elif type(None) in typing.get_args(hint):
+            values[field.name] = None
+        else:
+            raise ValueError(f"{cls.__name__} lacks the array {name!r}")
+    return cls(**values)
 
 
 def _named_arrays(instance, prefix=""):

@@ -26,7 +26,7 @@ def write_tensors(path, header, tensors):
         If the header holds anything else, such as a callable.
     """
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    _write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
+    write_atomically(path, save(tensors, metadata={"skfedhip": _to_json(header)}))
 
 
 def read_tensors(path, file_format):
@@ -97,12 +97,15 @@ def _to_json(header):
     return json.dumps(header, default=plain)
 
 
-def _write_atomically(path, data):
+def write_atomically(path, data):
+    """Write bytes; whoever reads, even after a crash, finds the old content or the new."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

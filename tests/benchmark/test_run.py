@@ -163,10 +163,23 @@ def test_damaged_file_is_named(capsys, idx_folder):
     assert "t10k-labels" in fail(capsys, "fashion-mnist", "--data-dir", idx_folder)
 
 
+def test_privacy_sets_noise_beside_none(capsys, idx_folder, tmp_path):
+    argv = ["privacy", "--data-dir", idx_folder, "--clients", 4, "--features", 8, "--seeds", 1]
+    out, content = run_json(capsys, tmp_path / "out.json", *argv, "--epsilons", "0.5,inf")
+    noisy, exact = np.array(content["accuracy"])[:, :, 0]
+    assert content["columns"][0] == "AFL, noise at the server"
+    assert exact[0] == exact[1]  # without noise it is the same who adds it
+    assert (noisy <= exact).all()
+    for value in (*noisy, *exact, *content["local"]):
+        assert f"{value:.4f}" in out
+
+
 @pytest.mark.parametrize(
     ("argv", "match"),
     [
         ("", "digits,fashion-mnist"),
+        ("privacy --epsilons 1,-1", "--epsilons: must be numbers above 0, or inf, got '1,-1'"),
+        ("privacy --data-dir /no/such", "/no/such"),
         ("letters", "invalid choice: 'letters'"),
         ("digits --clients 0", "--clients: must be at least 1, got 0"),
         ("digits --clients two", "--clients: must be a whole number, got 'two'"),
@@ -187,7 +200,7 @@ def test_errors_are_one_sentence(capsys, argv, match):
     assert re.search(match, fail(capsys, *argv.split()))
 
 
-@pytest.mark.parametrize("command", [[], ["digits"], ["fashion-mnist"], ["speed"]])
+@pytest.mark.parametrize("command", [[], ["digits"], ["fashion-mnist"], ["speed"], ["privacy"]])
 def test_help_names_every_option(capsys, command):
     with pytest.raises(SystemExit) as end:
         main([*command, "--help"])

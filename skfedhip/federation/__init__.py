@@ -1,0 +1,1 @@
+"""Runners outside this process; each is imported by its own name and needs its own extra."""

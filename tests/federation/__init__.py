@@ -1,0 +1,1 @@
+"""Federations with a network: their bytes, their server, their runners."""
