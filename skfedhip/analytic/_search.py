@@ -137,7 +137,7 @@ class GridSearch(ClosedFormMethod):
     def client_update(self, block, broadcast, state):
         """Statistics; in the second round, mean scores."""
         if isinstance(broadcast, Empty):
-            held = (block.select(~train[block.row_index]) for train, _ in self.folds)
+            held = (block.select(~train[block.positions]) for train, _ in self.folds)
             held = tuple(self.statistics_update(each).statistics for each in held)
             return SearchUpdate(self.statistics_update(block).statistics, held), state
         means, weights = self._client_means(block, broadcast)
@@ -168,7 +168,7 @@ class GridSearch(ClosedFormMethod):
             for (train, test), rotation, fold in zip(
                 self.folds, sums.rotations, sums.folds, strict=True
             ):
-                seen, unseen = (block.select(mask[block.row_index]) for mask in (train, test))
+                seen, unseen = (block.select(mask[block.positions]) for mask in (train, test))
                 tables.append(self.tables(seen, rotation, fold.mean, grid, held_out=unseen))
                 totals.append(unseen.sample_weight_sums)
         tables, totals = np.stack(tables), np.stack(totals)

@@ -47,6 +47,7 @@ from ._ridge import (
     spectral_root,
     weighted_sums,
 )
+from ._sized import Sized
 from ._statistics import RidgeStatistics
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "RidgeRoot",
     "RidgeStatistics",
     "Rotation",
+    "Sized",
     "Smoother",
     "affine",
     "anapfl_held_out",

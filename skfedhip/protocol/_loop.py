@@ -1,7 +1,6 @@
 """The four verbs of a federated method, and the one loop that runs them in process."""
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -76,9 +75,8 @@ def run_federation(method, blocks, schema, *, map_blocks=map, known=None):
     states = [None] * len(blocks)
     bytes_up, bytes_down = 0, 0 if known else broadcast.nbytes
     for _ in range(method.n_rounds - bool(known)):
-        update = partial(_update_block, method, broadcast)
         meter = _Meter(states)
-        results = meter.watch(map_blocks(update, blocks, states))
+        results = meter.watch(map_blocks(method.client_update, blocks, repeat(broadcast), states))
         broadcast, server_state = method.aggregate(results, broadcast, server_state)
         broadcasts.append(broadcast)
         states = meter.states
@@ -86,10 +84,6 @@ def run_federation(method, blocks, schema, *, map_blocks=map, known=None):
         bytes_down += broadcast.nbytes
     models = list(map_blocks(method.personalize, blocks, repeat(broadcast), states))
     return FederationResult(tuple(broadcasts), models, bytes_up, bytes_down, server_state)
-
-
-def _update_block(method, broadcast, block, state):
-    return method.client_update(block, broadcast, state)
 
 
 class _Meter:

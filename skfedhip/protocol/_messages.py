@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core import Sized
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -29,7 +31,7 @@ class Schema:
         return len(self.classes)
 
 
-class Message:
+class Message(Sized):
     """Base of everything that travels; a subclass is a frozen dataclass of arrays.
 
     A field may also be None, a dataclass of arrays itself, or a tuple of such.
