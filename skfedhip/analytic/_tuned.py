@@ -8,11 +8,11 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import column_or_1d
 
-from ..base import blas_limit, parallel_map
+from ..base import run_on_blocks
 from ..core import TEMPERATURES
 from ..exceptions import GridEdgeWarning, StatisticsDroppedError
 from ..model_selection import ClientKFold
-from ..protocol import Schema, run_federation
+from ..protocol import Schema
 from ..utils._warn import warn_user
 from ._classifier import ClosedFormClassifier
 from ._search import split_scores
@@ -110,8 +110,7 @@ class TunedClassifier(ClosedFormClassifier):
             keep_tables=self.store_cv_results,
         )
         schema = Schema(self._n_features, self.classes_, self._dtype)
-        with blas_limit(self.n_jobs):
-            result = run_federation(search, blocks, schema, map_blocks=parallel_map(self.n_jobs))
+        result = run_on_blocks(search, blocks, schema, self.n_jobs)
         _, sums, choice = result.broadcasts
         grid = search.grid(sums.total)
         for name, values, at in zip(self._axes, grid, choice.index, strict=True):
