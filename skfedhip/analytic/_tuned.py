@@ -15,7 +15,7 @@ from ..model_selection import ClientKFold
 from ..protocol import Schema
 from ..utils._warn import warn_user
 from ._classifier import ClosedFormClassifier
-from ._search import split_scores
+from ._search import ClientChoices, split_scores
 
 GRID = ["array-like", None]
 
@@ -119,10 +119,11 @@ class TunedClassifier(ClosedFormClassifier):
             self._warn_at_edge(name, values, at)
         self.local_classes_only_ = bool(masks[choice.mask])
         self._report(result.server_state, grid, choice)
-        if self.store_cv_results:
-            scores = [each.scores for each in result.models]
-            self.client_cv_scores_ = np.concatenate(scores)
-        self._adopt(result.models)
+        if search.keeps:
+            choices = ClientChoices.merge(result.models, self.clients_)
+            if self.store_cv_results:
+                self.client_cv_scores_ = choices.scores
+            self._adopt(choices)
         self._fitted_method = self._method()
         known = self._fitted_method.solved_sums(sums.total)
         return known, (result.bytes_up, result.bytes_down)
