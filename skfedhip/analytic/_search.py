@@ -249,9 +249,10 @@ class ClientChoices:
         """What all ``clients`` know, in their order, from the blocks' choices in any."""
         ids = concatenate_ids(each.client_ids for each in choices)
         order = np.argsort(lookup_ids(clients, ids))
-        own, scores = ([getattr(each, name) for each in choices] for name in ("own", "scores"))
-        merged = (None if each[0] is None else np.concatenate(each)[order] for each in (own, scores))
-        return cls(clients, *merged)
+        scores = np.concatenate([each.scores for each in choices])[order]
+        if choices[0].own is None:
+            return cls(clients, None, scores)
+        return cls(clients, np.concatenate([each.own for each in choices])[order], scores)
 
 
 def split_scores(total):
