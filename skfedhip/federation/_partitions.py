@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import dask
 import numpy as np
 from dask.delayed import Delayed, delayed
 from sklearn.base import clone
@@ -14,24 +13,68 @@ from ..utils._ids import as_ids, concatenate_ids, encode_ids, object_array
 
 
 def cut(estimator, X, y, groups, sample_weight):
-    """Partitions of collections that lie side by side: a list of (X, y, ids, weights), all lazy.
+    """Partitions of collections that lie side by side, lazy: dicts with X, and ones without.
 
     Ids that ``group_column`` names are taken out of X, so that they can be read without the rest.
+
+    Returns
+    -------
+    rows, labels : list of Delayed
+        One dict a partition, from the names of the arguments that are given to their parts; in
+        ``labels`` there is no X.
     """
     if groups is None and estimator.group_column is not None:
         groups = _group_column(estimator, X)
     named = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
-    given = {name: each for name, each in named.items() if each is not None}
-    given = align(given)
-    lists = dict(zip(given, map(_as_delayed, _optimized(list(given.values()))), strict=True))
-    for name, parts in lists.items():
-        if len(parts) != len(lists["X"]):
-            raise ValueError(
-                f"X has {len(lists['X'])} partitions and {name} has {len(parts)}; cut both alike, "
-                "for example by taking both from one DataFrame."
-            )
-    columns = (lists.get(name, [None] * len(lists["X"])) for name in named)
-    return list(zip(*columns, strict=True))
+    given = align({name: each for name, each in named.items() if each is not None})
+    rows = _packed(given)
+    labels = _packed({name: each for name, each in given.items() if name != "X"})
+    if len(labels) != len(rows):  # few columns of small files were fused into fewer partitions
+        labels = rows
+    return rows, labels
+
+
+def _packed(given):
+    """The collections partition by partition, as Delayed dicts."""
+    if all(hasattr(each, "map_partitions") and not is_array(each) for each in given.values()):
+        return _packed_frames(given)
+    lists = {name: _as_delayed(each) for name, each in given.items()}
+    first, *others = lists
+    for name in others:
+        _check_as_many(first, len(lists[first]), name, len(lists[name]))
+    return [
+        delayed(_pack)(*parts, names=list(lists)) for parts in zip(*lists.values(), strict=True)
+    ]
+
+
+def _packed_frames(given):
+    """Frames that come of one source are packed in the task that reads it, once."""
+    import dask.dataframe as dd
+
+    first, *others = given
+    for name in others:
+        _check_as_many(first, given[first].npartitions, name, given[name].npartitions)
+    packed = dd.map_partitions(
+        _pack,
+        *given.values(),
+        names=list(given),
+        meta=("packed", object),
+        align_dataframes=False,
+        enforce_metadata=False,
+    )
+    return packed.to_delayed(optimize_graph=True)
+
+
+def _pack(*parts, names):
+    return dict(zip(names, parts, strict=True))
+
+
+def _check_as_many(name, n, other, n_other):
+    if n != n_other:
+        raise ValueError(
+            f"{name} has {n} partitions and {other} has {n_other}; cut both alike, for example by "
+            "taking both from one DataFrame."
+        )
 
 
 def _check_lazy(name, each):
@@ -76,14 +119,6 @@ def align(given):
     return given
 
 
-def _optimized(collections):
-    """The collections with their graphs optimized together: a common source is read once."""
-    at = [i for i, each in enumerate(collections) if hasattr(each, "to_delayed")]
-    for i, each in zip(at, dask.optimize(*(collections[i] for i in at)), strict=True):
-        collections[i] = each
-    return collections
-
-
 def _as_delayed(collection):
     if isinstance(collection, list | tuple):
         return list(collection)
@@ -114,12 +149,12 @@ class Census:
     counts: np.ndarray
 
 
-def take_census(estimator, y, groups, weight):
-    """Count a partition without its features."""
-    if not len(y):
+def take_census(estimator, partition):
+    """Count a partition, which need not have X."""
+    if not len(partition["y"]):
         return Census(0, *[np.empty(0)] * 4)
-    y = estimator._validate_labels(y)
-    ids, weight = _ids(groups, len(y)), _weights(weight, y)
+    y = estimator._validate_labels(partition["y"])
+    ids, weight = _ids(partition, y), _weights(partition, y)
     kept = np.ones(len(y), dtype=bool) if weight is None else weight > 0
     labels, codes = np.unique(y[kept], return_inverse=True)
     totals = np.bincount(codes, None if weight is None else weight[kept], len(labels))
@@ -146,9 +181,9 @@ def encode_clients(parts):
     return encode_ids(concatenate_ids(part.clients for part in parts))
 
 
-def describe(estimator, X, groups):
+def describe(estimator, partition):
     """The estimator with what it knows of X's columns, and an empty array like X."""
-    X, _ = estimator._validate_rows(X, None if groups is None else _ids(groups, len(X)), reset=True)
+    X, _ = estimator._validate_rows(partition["X"], partition.get("groups"), reset=True)
     return estimator, X[:0]
 
 
@@ -176,21 +211,22 @@ class Reader:
     classes: np.ndarray
     class_factor: np.ndarray | None
 
-    def read(self, n_clients, X, y, groups, weight):
-        """One partition as a ClientBlock of ``n_clients`` clients."""
-        X, y, ids = self.estimator._validate_training(X, y, groups, reset=False)
+    def read(self, counts, partition):
+        """One partition as a ClientBlock of clients with so many rows."""
+        X, y, ids = (partition.get(name) for name in ("X", "y", "groups"))
+        X, y, ids = self.estimator._validate_training(X, y, ids, reset=False)
         if X.dtype != self.dtype:
             raise ValueError(
                 f"X is {self.dtype} in its first partition and {X.dtype} in another; convert it."
             )
-        weight = _weights(weight, X)
+        weight = _weights(partition, X)
         clients, codes = encode_ids(ids)
         labels = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         block = ClientBlock.from_arrays(
             X, labels, codes, clients, len(self.classes), weight, self.class_factor
         )
         same_labels = np.array_equal(self.classes[block.y], y[block.row_index])
-        if len(block.client_ids) != n_clients or not same_labels:
+        if not (same_labels and np.array_equal(block.counts, counts)):
             raise ValueError(
                 "a partition did not read the same twice; give what makes it a fixed seed, or "
                 "persist it."
@@ -198,12 +234,16 @@ class Reader:
         return block
 
 
-def _ids(groups, n_rows):
-    return object_array([None] * n_rows) if groups is None else as_ids(groups, n_rows)
+def _ids(partition, y):
+    groups = partition.get("groups")
+    return object_array([None] * len(y)) if groups is None else as_ids(groups, len(y))
 
 
-def _weights(weight, X):
+def _weights(partition, X):
+    weight = partition.get("sample_weight")
     if weight is None:
         return None
     check_consistent_length(X, weight)
+    if not np.any(weight):
+        return np.zeros(len(X))  # of one partition, that is no error
     return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)

@@ -18,19 +18,21 @@ from ._cluster import (
 from ._partitions import Reader, encode_clients
 
 
-def plan_blocks(reader, method, n_features, partitions, censuses, *, whole_clients):
+def plan_blocks(reader, n_features, partitions, censuses, *, width, compress_with=None):
     """Sorted ids of all clients, and their blocks on the cluster.
 
     Parameters
     ----------
     reader : Reader
-    method : FederatedMethod
     n_features : int
-    partitions : list of tuple of Delayed
-        (X, y, ids, weights) of each.
+    partitions : list of Delayed
+        From :func:`cut`.
     censuses : list of Census
-    whole_clients : bool
-        Whether a client's rows must be together, whatever their number.
+    width : int
+        Columns of the rows that are worked on.
+    compress_with : ClosedFormMethod, default=None
+        Makes roots of Gram matrices of clients that span partitions; without it, all their rows
+        go to one place.
 
     Returns
     -------
@@ -39,17 +41,17 @@ def plan_blocks(reader, method, n_features, partitions, censuses, *, whole_clien
     """
     clients, codes = encode_clients(censuses)
     rows = np.bincount(codes, np.concatenate([each.counts for each in censuses]))
-    width, d = method.design_width(n_features), len(reader.classes)
-    if whole_clients:
+    if compress_with is None:
         _check_memory(clients, rows, width)
     spans = np.bincount(codes) > 1
     # A Gram matrix's root or the rows themselves, whichever is smaller, leaves the partition.
-    row_bytes = rows * n_features * reader.dtype.itemsize
-    compressed = spans & (row_bytes > 8 * width * (width + d)) & (not whole_clients)
+    root_bytes = 8 * width * (width + len(reader.classes))
+    compressed = spans & (rows * n_features * reader.dtype.itemsize > root_bytes)
+    compressed &= compress_with is not None
     max_rows = rows_per_block(width)
     shared = delayed(reader, traverse=False)
     blocks = [
-        delayed(Reader.read)(shared, len(each.clients), *partition)
+        delayed(Reader.read)(shared, each.counts, partition)
         for each, partition in zip(censuses, partitions, strict=True)
     ]
     owners = np.split(codes, np.cumsum([len(each.clients) for each in censuses])[:-1])
@@ -61,7 +63,7 @@ def plan_blocks(reader, method, n_features, partitions, censuses, *, whole_clien
     for pieces in _homes(spans & ~compressed, rows, max_rows, blocks, owners):
         moved = [delayed(take_rows)(*piece) for piece in pieces]
         sources.append(Source(delayed(gather_rows)(moved, max_rows), kept=True))
-    method = delayed(method, traverse=False)
+    method = delayed(compress_with, traverse=False)
     for pieces in _homes(compressed, np.full(len(rows), width), max_rows, blocks, owners):
         roots = tree(merge_retained, [delayed(take_roots)(method, *p, max_rows) for p in pieces])
         kept = delayed(root_blocks)(roots, max_rows)
@@ -92,8 +94,8 @@ def _check_memory(clients, rows, width):
     if needed > limit:
         raise ValueError(
             f"client {clients.tolist()[largest]!r} has {int(rows[largest])} rows, {needed:.2g} "
-            f"bytes as features, and must be in one place to be tuned, but a worker has "
-            f"{limit:.2g}; tune on a sample in memory, then fit with the best here."
+            f"bytes as features, and must be in one place, but a worker has {limit:.2g}; "
+            "tune on a sample in memory and fit here with the best."
         )
 
 

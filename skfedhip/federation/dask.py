@@ -90,12 +90,12 @@ def fit(estimator, X, y, *, groups=None, sample_weight=None):
     True
     """
     _check_estimator(estimator)
-    partitions = cut(estimator, X, y, groups, sample_weight)
+    rows, labels = cut(estimator, X, y, groups, sample_weight)
     if groups is None and estimator.group_column is None:
         instead = "all rows are taken as one client"
         estimator._on_missing_groups("fit got no client ids", instead)
     with estimator._all_or_nothing():
-        _fit_partitions(estimator, partitions)
+        _fit_partitions(estimator, rows, labels)
     return estimator
 
 
@@ -113,13 +113,13 @@ def _check_estimator(estimator):
         )
 
 
-def _fit_partitions(estimator, partitions):
+def _fit_partitions(estimator, rows, labels):
     reader = bare(estimator)
-    censuses = _take_censuses(reader, partitions)
-    counted = [pair for pair in zip(partitions, censuses, strict=True) if pair[1].counts.size]
+    censuses = _take_censuses(reader, labels)
+    counted = [pair for pair in zip(rows, censuses, strict=True) if pair[1].counts.size]
     partitions, censuses = zip(*counted, strict=True)
     classes, totals = merge_labels(censuses)
-    reader, like = delayed(describe)(reader, partitions[0][0], partitions[0][2]).compute()
+    reader, like = delayed(describe)(reader, partitions[0]).compute()
     for name in ("n_features_in_", "feature_names_in_"):
         vars(estimator).pop(name, None)
         if hasattr(reader, name):
@@ -129,22 +129,23 @@ def _fit_partitions(estimator, partitions):
     factor = None
     if estimator.class_weight is not None:
         factor = estimator._class_factors(np.arange(len(classes)), totals)
+    method = estimator._fitted_method
     estimator.clients_, blocks = plan_blocks(
         Reader(reader, like.dtype, classes, factor),
-        estimator._fitted_method,
         like.shape[1],
         partitions,
         censuses,
-        whole_clients=isinstance(estimator, TunedClassifier),
+        width=method.design_width(like.shape[1]),
+        compress_with=None if isinstance(estimator, TunedClassifier) else method,
     )
     if estimator.retain_statistics:
-        estimator._retained = blocks.retained(estimator._fitted_method)
+        estimator._retained = blocks.retained(method)
     estimator._first_solve(blocks)
 
 
-def _take_censuses(reader, partitions):
+def _take_censuses(reader, labels):
     shared = delayed(reader, traverse=False)
-    counts = [delayed(take_census)(shared, *partition[1:]) for partition in partitions]
+    counts = [delayed(take_census)(shared, partition) for partition in labels]
     censuses = delayed(list)(counts).compute()
     if not any(census.n_rows for census in censuses):
         raise ValueError("X has no rows; check the partitions.")
