@@ -24,6 +24,7 @@ _MODULES = [
     "analytic",
     "datasets",
     "feature_extraction",
+    "federation",
     "metrics",
     "model_selection",
     "preprocessing",
