@@ -158,7 +158,7 @@ def take_census(estimator, partition):
     kept = np.ones(len(y), dtype=bool) if weight is None else weight > 0
     labels, codes = np.unique(y[kept], return_inverse=True)
     totals = np.bincount(codes, None if weight is None else weight[kept], len(labels))
-    if isinstance(estimator.class_weight, dict):
+    if isinstance(getattr(estimator, "class_weight", None), dict):
         kept &= ~np.isin(y, [c for c, factor in estimator.class_weight.items() if factor == 0])
     clients, codes = encode_ids(ids[kept])
     return Census(len(y), labels, totals.astype(float), clients, np.bincount(codes))
