@@ -116,9 +116,9 @@ def _check_estimator(estimator):
 def _fit_partitions(estimator, rows, labels):
     reader = bare(estimator)
     censuses = _take_censuses(reader, labels)
+    classes, totals = merge_labels(censuses)
     counted = [pair for pair in zip(rows, censuses, strict=True) if pair[1].counts.size]
     partitions, censuses = zip(*counted, strict=True)
-    classes, totals = merge_labels(censuses)
     reader, like = delayed(describe)(reader, partitions[0]).compute()
     for name in ("n_features_in_", "feature_names_in_"):
         vars(estimator).pop(name, None)
