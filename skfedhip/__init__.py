@@ -33,6 +33,7 @@ _MODULES = [
     "analytic",
     "datasets",
     "feature_extraction",
+    "federation",
     "gradient",
     "metrics",
     "model_selection",

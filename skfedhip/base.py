@@ -23,6 +23,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .exceptions import MissingGroupsWarning
+from .protocol import run_federation
 from .utils._columns import group_position
 from .utils._ids import as_ids, check_same_kind, lookup_ids, object_array
 from .utils._threads import single_blas_thread
@@ -88,6 +89,15 @@ def blas_limit(n_jobs):
     return nullcontext() if effective_n_jobs(n_jobs) == 1 else single_blas_thread()
 
 
+def run_on_blocks(method, blocks, schema, n_jobs, known=None):
+    """Run a method where its blocks are: in this process, or where they know how to."""
+    if hasattr(blocks, "run"):
+        return blocks.run(method, schema, known=known)
+    with blas_limit(n_jobs):
+        mapped = parallel_map(n_jobs)
+        return run_federation(method, blocks, schema, map_blocks=mapped, known=known)
+
+
 class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     """Base of the classifiers that keep one model a client and one for everybody else.
 
@@ -133,18 +143,23 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
         X, ids = self._validate_rows(X, groups, reset=reset)
-        y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
+        y = self._validate_labels(y)
+        if ids is None:
+            self._on_missing_groups("fit got no client ids", "all rows are taken as one client")
+            ids = object_array([None] * len(y))
+        return X, y, ids
+
+    def _validate_labels(self, y):
+        """Labels (n,), finite and discrete."""
+        y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         kind = type_of_target(y, input_name="y")
         if kind not in {"binary", "multiclass"}:
             raise ValueError(
                 f"Unknown label type: {kind}; {type(self).__name__} needs discrete class labels."
             )
-        if ids is None:
-            self._on_missing_groups("fit got no client ids", "all rows are taken as one client")
-            ids = object_array([None] * len(y))
-        return X, y, ids
+        return y
 
     @contextmanager
     def _all_or_nothing(self):

@@ -21,8 +21,13 @@ def public_names():
     modules = [*(name for name in skfedhip._MODULES if name != "analytic"), *RUNNERS]
     own = list(skfedhip._HOMES)
     for module in modules:
-        exported = importlib.import_module(f"skfedhip.{module}").__all__
-        own += [f"{module}.{name}" for name in exported if name not in skfedhip._HOMES]
+        room = importlib.import_module(f"skfedhip.{module}")
+        for name in room.__all__:
+            if name not in skfedhip._HOMES:
+                inner = getattr(getattr(room, name), "__all__", None)  # of a public module
+                own += (
+                    [f"{module}.{name}.{each}" for each in inner] if inner else [f"{module}.{name}"]
+                )
     return sorted(own)
 
 

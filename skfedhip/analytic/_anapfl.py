@@ -174,26 +174,46 @@ class AnaPFL(ClosedFormMethod):
 
     def _solve_large(self, pieces, root_of_gram):
         """One client of any number of rows, in bounded memory; ``pieces()`` iterates over them."""
-        gram = cross = mixed = class_weights = losses = 0.0
-        for design, (residuals, rows, shared) in pieces():
+        *solution, whole = self._solution(pieces(), root_of_gram)
+        losses = self._losses_of_pieces(pieces(), *solution) if self.calibrate else 0.0
+        coef = solution[1]
+        return PersonalModels.from_part(np.zeros_like(coef), whole, DenseModels(coef[None])), losses
+
+    def _solution(self, pieces, root_of_gram):
+        """Root of one client's system, its coefficients, what mixes the streams, and its labels."""
+        gram = cross = mixed = class_weights = 0.0
+        for design, (residuals, rows, shared) in pieces:
             gram = gram + rows.T @ rows
             cross = cross + residuals.T @ rows
             mixed = mixed + (rows.T @ shared if self.calibrate else 0.0)
             class_weights = class_weights + design.class_weights
         root = root_of_gram(gram, self.beta) if root_of_gram else minimum_norm_root(rows, self.beta)
-        coef = root.solve(cross)
-        if self.calibrate:
-            mixed = root.root.T @ mixed
-            for design, (residuals, rows, shared) in pieces():
-                white = root.whiten(rows)
-                smoother = Smoother(
-                    rows @ coef.T,
-                    np.einsum("ij,ij->i", white, white),
-                    np.einsum("ij,ij->i", white @ mixed, shared),
-                )
-                losses = losses + self._refinement_losses(design, residuals, shared, smoother)
         whole = replace(design, class_weights=class_weights)
-        return PersonalModels.from_part(np.zeros_like(coef), whole, DenseModels(coef[None])), losses
+        return root, root.solve(cross), root.root.T @ mixed if self.calibrate else None, whole
+
+    def _losses_of_pieces(self, pieces, root, coef, mixed):
+        """Losses of one client's rows, wherever they are, left out of its :meth:`_solution`."""
+        losses = 0.0
+        for design, (residuals, rows, shared) in pieces:
+            white = root.whiten(rows)
+            smoother = Smoother(
+                rows @ coef.T,
+                np.einsum("ij,ij->i", white, white),
+                np.einsum("ij,ij->i", white @ mixed, shared),
+            )
+            losses = losses + self._refinement_losses(design, residuals, shared, smoother)
+        return losses
+
+    def client_solution(self, design, broadcast):
+        """Root, coefficients and mixing of a client's refinement."""
+        refinement = design.rows[:, -self.n_components :]
+        safe = ridge_is_safe(refinement, design.offsets, self.beta)[0]
+        whole = [(design, self._streams(design, broadcast))]
+        return self._solution(whole, ridge_root if safe else None)[:3]
+
+    def losses_apart(self, piece, solution, broadcast):
+        """Losses of some of a client's rows, left out of both streams."""
+        return self._losses_of_pieces(self._pieces(piece, broadcast), *solution)
 
     def _refinement_losses(self, design, residuals, shared, smoother):
         leverage = np.einsum("ij,ij->i", shared, shared)

@@ -9,10 +9,10 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..base import PersonalizedClassifier, blas_limit, parallel_map
+from ..base import PersonalizedClassifier, run_on_blocks
 from ..core import ClientBlock, PersonalModels, RetainedClients, rows_per_block
 from ..exceptions import StatisticsDroppedError
-from ..protocol import Schema, run_federation
+from ..protocol import Schema
 from ..utils._available import available_while
 from ..utils._ids import as_ids, check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._weights import check_weight
@@ -326,10 +326,7 @@ class ClosedFormClassifier(
         """Run the federation on blocks and give the guests their models."""
         schema = Schema(self._n_features, self.classes_, self._dtype)
         method = replace(self._fitted_method, calibrate=calibrate)
-        with blas_limit(self.n_jobs):
-            result = run_federation(
-                method, blocks, schema, map_blocks=parallel_map(self.n_jobs), known=known
-            )
+        result = run_on_blocks(method, blocks, schema, self.n_jobs, known)
         self._broadcast = known or result.broadcasts[1]
         if calibrate:
             self.temperature_ = float(result.broadcasts[-1].temperature)

@@ -56,6 +56,16 @@ class FedHiP(ClosedFormMethod):
         forms = ((small, solver.factored), (dual & ~small, solver.dense), (~dual, solver.primal))
         return PersonalModels.by_form(design, forms)
 
+    def client_solution(self, design, broadcast):
+        """Root and correction of a client's system; with alpha = 0 it has none of its own."""
+        return _BlockSolver(self, broadcast).solution([design])[:2] if self.alpha else None
+
+    def losses_apart(self, piece, solution, broadcast):
+        """Losses of some of a client's rows, left out of its solution."""
+        if solution is None:
+            return super().losses_apart(piece, solution, broadcast)
+        return _BlockSolver(self, broadcast).losses(self.designs(piece, self.design), *solution)
+
     def whitens(self, broadcast):
         """Whether clients with more rows than features are solved in whitened coordinates."""
         singular = not broadcast.root.triangular
@@ -141,25 +151,34 @@ class _BlockSolver:
 
     def large(self, designs):
         """One client of any number of rows, in bounded memory; ``designs()`` iterates over them."""
-        gram = cross = losses = 0.0
-        class_weights = 0.0
-        for design in designs():
+        root, coef, whole = self.solution(designs())
+        losses = 0.0
+        if self.method.calibrate:
+            losses = self.losses(designs(), root, coef)
+        if self.whitens:
+            coef = self.broadcast.root.unwhiten(coef)
+        return self._corrected(coef[None], whole), losses
+
+    def solution(self, designs):
+        """Root of one client's system, its correction (d, r), and its DesignBlock's labels."""
+        gram = cross = class_weights = 0.0
+        for design in designs:
             rows, residuals = self._coordinates(design)
             gram = gram + rows.T @ rows
             cross = cross + residuals.T @ rows
             class_weights = class_weights + design.class_weights
         root = self._client_root(gram)
-        coef = self.alpha * root.solve(cross)
-        if self.method.calibrate:
-            for design in designs():
-                rows, residuals = self._coordinates(design)
-                residuals -= rows @ coef.T
-                left = complement((1 + self.alpha) * root.leverage(rows))
-                losses = losses + self.method.losses(design, residuals, left)
-        if self.whitens:
-            coef = self.broadcast.root.unwhiten(coef)
-        whole = replace(design, class_weights=class_weights)
-        return self._corrected(coef[None], whole), losses
+        return root, self.alpha * root.solve(cross), replace(design, class_weights=class_weights)
+
+    def losses(self, designs, root, coef):
+        """Losses of one client's rows, wherever they are, left out of its :meth:`solution`."""
+        losses = 0.0
+        for design in designs:
+            rows, residuals = self._coordinates(design)
+            residuals -= rows @ coef.T
+            left = complement((1 + self.alpha) * root.leverage(rows))
+            losses = losses + self.method.losses(design, residuals, left)
+        return losses
 
     def _coordinates(self, design):
         """Rows in the coordinates in which a large client is solved, and their residuals."""

@@ -217,7 +217,7 @@ class FedHiPClassifierCV(TunedClassifier):
 
     def _adopt(self, choices):
         if self.alpha_per_client:
-            own = self.alphas_[np.concatenate([choice.own for choice in choices])]
+            own = self.alphas_[choices.own]
             self._own_alphas = dict(zip(self.clients_.tolist(), own.tolist(), strict=True))
 
     def _forget(self, ids):

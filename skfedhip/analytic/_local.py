@@ -190,6 +190,22 @@ class LocalRidge(ClosedFormMethod):
         models = super().personalize(block, broadcast, state)
         return replace(models, base=broadcast.coef)
 
+    def leaves_out(self, broadcast):
+        """The one answer holds them."""
+        return self.calibrate
+
+    def client_solution(self, design, broadcast):
+        """A client is a federation of its own: its sums."""
+        return super().aggregate([self.statistics_update(design)], None, None)[0]
+
+    def losses_apart(self, piece, solution, broadcast):
+        """Losses of some of a client's rows, left out of its own ridge."""
+        return self.solve_globally(piece, solution)[1]
+
+    def update_apart(self, losses):
+        """Losses alone; the coefficients come from the client as a whole."""
+        return ModelSum(np.zeros(()), np.zeros(()), losses)
+
     def solve_block(self, block, broadcast):
         """Personal models of the block's clients, and the losses of their rows left out."""
         if self.is_large(block):
@@ -205,7 +221,7 @@ class LocalRidge(ClosedFormMethod):
 
     def _solve_large(self, block):
         """One client whose rows do not fit at once: it is a federation of its own."""
-        sums, _ = super().aggregate([self.statistics_update(block)], None, None)
+        sums = self.client_solution(block, None)
         models, losses = self.solve_globally(block, sums)
         part = DenseModels(models.coef(0)[None])
         return PersonalModels.from_part(models.base, block, part), losses

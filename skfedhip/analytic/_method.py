@@ -224,6 +224,33 @@ class ClosedFormMethod:
                 losses += self.losses(design, centered.residuals(broadcast.coef), left)
         return PersonalModels.shared(base, block), losses
 
+    def leaves_out(self, broadcast):
+        """Whether the answer to a message holds losses of rows left out."""
+        return self.calibrate and not isinstance(broadcast, Empty)
+
+    def client_solution(self, design, broadcast):
+        """What leaving rows out of a client takes, where they lie in several places.
+
+        Parameters
+        ----------
+        design : DesignBlock
+            Of one client: all its rows, or the root of their Gram matrix.
+        broadcast : Broadcast
+
+        Returns
+        -------
+        object
+            For :meth:`losses_apart`, which is called where the rows are.
+        """
+
+    def losses_apart(self, piece, solution, broadcast):
+        """Losses (26,) of a piece of a client, a ClientBlock that knows its ``whole``."""
+        return self.solve_globally(piece, broadcast)[1]
+
+    def update_apart(self, losses):
+        """What the losses of pieces of clients add to the clients' update."""
+        return LossUpdate(losses)
+
     def losses(self, design, residuals, left):
         """Losses (26,) of a DesignBlock's rows left out; 0.0 without calibration.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core import RidgeStatistics, Rotation
 from ..protocol import Broadcast, ClientUpdate, Empty
+from ..utils._ids import concatenate_ids, lookup_ids
 from ._method import ClosedFormMethod
 
 _TIE = 1e-12
@@ -119,6 +120,11 @@ class GridSearch(ClosedFormMethod):
     keep_tables: bool = False
     n_rounds = 2
 
+    @property
+    def keeps(self):
+        """Whether clients keep their scores, for themselves or for the caller."""
+        return self.keep_tables or self.free is not None
+
     def default_axis(self, name, statistics):
         """Values of an axis that was not given."""
         raise NotImplementedError
@@ -137,7 +143,7 @@ class GridSearch(ClosedFormMethod):
     def client_update(self, block, broadcast, state):
         """Statistics; in the second round, mean scores."""
         if isinstance(broadcast, Empty):
-            held = (block.select(~train[block.row_index]) for train, _ in self.folds)
+            held = (block.select(~train[block.positions]) for train, _ in self.folds)
             held = tuple(self.statistics_update(each).statistics for each in held)
             return SearchUpdate(self.statistics_update(block).statistics, held), state
         means, weights = self._client_means(block, broadcast)
@@ -153,8 +159,7 @@ class GridSearch(ClosedFormMethod):
             own=own,
             own_weight=own_weight.sum(),
         )
-        keeps = self.keep_tables or self.free is not None
-        return update, (means, weights) if keeps else None
+        return update, (block.client_ids, means, weights) if self.keeps else ()
 
     def _client_means(self, block, sums):
         """Mean scores (s, K, ..., masks, t) of each split and client, and weights (s, K)."""
@@ -168,7 +173,7 @@ class GridSearch(ClosedFormMethod):
             for (train, test), rotation, fold in zip(
                 self.folds, sums.rotations, sums.folds, strict=True
             ):
-                seen, unseen = (block.select(mask[block.row_index]) for mask in (train, test))
+                seen, unseen = (block.select(mask[block.positions]) for mask in (train, test))
                 tables.append(self.tables(seen, rotation, fold.mean, grid, held_out=unseen))
                 totals.append(unseen.sample_weight_sums)
         tables, totals = np.stack(tables), np.stack(totals)
@@ -209,16 +214,17 @@ class GridSearch(ClosedFormMethod):
 
     def personalize(self, block, broadcast, state):
         """What the block's clients take of the free axis, and their scores where kept."""
-        if state is None:
-            return ClientChoices(None, None)
-        means = _over_splits(*state)[..., int(broadcast.mask), int(broadcast.temperature)]
+        if not state:
+            return ClientChoices()
+        client_ids, *scores = state
+        means = _over_splits(*scores)[..., int(broadcast.mask), int(broadcast.temperature)]
         own = None
         if self.free is not None:
             at = [slice(None), *broadcast.index]
             at[1 + self.free] = slice(None)
             scores = means[tuple(at)]
             own = np.argmax(scores >= scores.max(axis=1, keepdims=True) - _TIE, axis=1)
-        return ClientChoices(own, means)
+        return ClientChoices(client_ids, own, means)
 
 
 @dataclass(frozen=True)
@@ -227,14 +233,26 @@ class ClientChoices:
 
     Attributes
     ----------
+    client_ids : ndarray of shape (K,) or None
     own : ndarray of shape (K,) or None
         Position of each client's own value on the free axis.
     scores : ndarray of shape (K, ...) or None
         Each client's mean score at every grid point.
     """
 
-    own: np.ndarray | None
-    scores: np.ndarray | None
+    client_ids: np.ndarray | None = None
+    own: np.ndarray | None = None
+    scores: np.ndarray | None = None
+
+    @classmethod
+    def merge(cls, choices, clients):
+        """What all ``clients`` know, in their order, from the blocks' choices in any."""
+        ids = concatenate_ids(each.client_ids for each in choices)
+        order = np.argsort(lookup_ids(clients, ids))
+        scores = np.concatenate([each.scores for each in choices])[order]
+        if choices[0].own is None:
+            return cls(clients, None, scores)
+        return cls(clients, np.concatenate([each.own for each in choices])[order], scores)
 
 
 def split_scores(total):

@@ -8,14 +8,14 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import column_or_1d
 
-from ..base import blas_limit, parallel_map
+from ..base import run_on_blocks
 from ..core import TEMPERATURES
 from ..exceptions import GridEdgeWarning, StatisticsDroppedError
 from ..model_selection import ClientKFold
-from ..protocol import Schema, run_federation
+from ..protocol import Schema
 from ..utils._warn import warn_user
 from ._classifier import ClosedFormClassifier
-from ._search import split_scores
+from ._search import ClientChoices, split_scores
 
 GRID = ["array-like", None]
 
@@ -117,8 +117,7 @@ class TunedClassifier(ClosedFormClassifier):
             keep_tables=self.store_cv_results,
         )
         schema = Schema(self._n_features, self.classes_, self._dtype)
-        with blas_limit(self.n_jobs):
-            result = run_federation(search, blocks, schema, map_blocks=parallel_map(self.n_jobs))
+        result = run_on_blocks(search, blocks, schema, self.n_jobs)
         _, sums, choice = result.broadcasts
         grid = search.grid(sums.total)
         for name, values, at in zip(self._axes, grid, choice.index, strict=True):
@@ -127,10 +126,11 @@ class TunedClassifier(ClosedFormClassifier):
             self._warn_at_edge(name, values, at)
         self.local_classes_only_ = bool(masks[choice.mask])
         self._report(result.server_state, grid, choice)
-        if self.store_cv_results:
-            scores = [each.scores for each in result.models]
-            self.client_cv_scores_ = np.concatenate(scores)
-        self._adopt(result.models)
+        if search.keeps:
+            choices = ClientChoices.merge(result.models, self.clients_)
+            if self.store_cv_results:
+                self.client_cv_scores_ = choices.scores
+            self._adopt(choices)
         self._fitted_method = self._method()
         known = self._fitted_method.solved_sums(sums.total)
         return known, (result.bytes_up, result.bytes_down)

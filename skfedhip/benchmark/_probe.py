@@ -62,10 +62,12 @@ def _write_untrained(model, directory):
     """A checkpoint of the same architecture with the weights that pretraining starts from."""
     from transformers import ViTMAEConfig
 
+    from ..feature_extraction._backbone import quiet_transformers
     from ..pretraining import new_model
 
     checkpoint = _transformer(model, "cls")._plan().checkpoint
-    new_model(ViTMAEConfig(**checkpoint.config), 0).vit.save_pretrained(directory)
+    with quiet_transformers():
+        new_model(ViTMAEConfig(**checkpoint.config), 0).vit.save_pretrained(directory)
     processor = checkpoint.directory / "preprocessor_config.json"
     if processor.exists():
         shutil.copy(processor, Path(directory))

@@ -48,6 +48,7 @@ from ._ridge import (
     spectral_root,
     weighted_sums,
 )
+from ._sized import Sized
 from ._statistics import RidgeFactor, RidgeStatistics
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "RidgeRoot",
     "RidgeStatistics",
     "Rotation",
+    "Sized",
     "Smoother",
     "affine",
     "anapfl_held_out",

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from ._design import DesignBlock, offsets_of, ragged_arange
+from ._sized import Sized
 
 BLOCK_BYTES = 2**24
 """Gathered float64 rows that one unit of work holds at a time (16 MB)."""
@@ -18,7 +19,7 @@ def rows_per_block(width):
 
 
 @dataclass(frozen=True)
-class ClientBlock:
+class ClientBlock(Sized):
     """Rows of one or more clients, ordered so that each client is one contiguous run.
 
     The caller's ``X`` is shared and never copied as a whole: ``rows`` says which of its rows, in
@@ -44,6 +45,8 @@ class ClientBlock:
         What the weights of each class are multiplied by in fitting.
     whole : ndarray of shape (K, d), default=None
         Class weights of all rows of the clients, where the block is a piece of them.
+    origin : ndarray of shape (N,), default=None
+        Positions that the rows of X had in the array that they were taken out of.
     """
 
     X: np.ndarray
@@ -55,6 +58,7 @@ class ClientBlock:
     n_classes: int
     class_factor: np.ndarray | None = None
     whole: np.ndarray | None = None
+    origin: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -150,7 +154,7 @@ class ClientBlock:
             return [self]
         starts = range(0, self.n_rows, max_rows)
         pieces = (self._rows(start, min(start + max_rows, self.n_rows)) for start in starts)
-        whole = self.class_weights
+        whole = self.class_weights if self.whole is None else self.whole
         return [replace(piece, whole=whole) for piece in pieces]
 
     @property
@@ -159,6 +163,21 @@ class ClientBlock:
         if isinstance(self.rows, slice):
             return np.arange(self.rows.start, self.rows.stop)
         return self.rows
+
+    @property
+    def positions(self):
+        """The block's rows as positions in the caller's own array, shape (n,)."""
+        return self.row_index if self.origin is None else self.origin[self.row_index]
+
+    def detached(self):
+        """The block with an X of its own rows alone."""
+        if isinstance(self.rows, slice) and self.n_rows == len(self.X):
+            return self
+        rows = slice(0, self.n_rows)
+        return replace(self, X=self.features(), rows=rows, origin=self.positions)
+
+    def __getstate__(self):
+        return vars(self.detached())  # other processes get the block's rows, not all of X
 
     def clients(self, index):
         """The block of the clients at ``index`` (increasing positions)."""

@@ -7,10 +7,11 @@ import numpy as np
 from scipy import sparse
 
 from ..utils._ids import concatenate_ids
+from ._sized import Sized
 
 
 @dataclass(frozen=True)
-class DesignBlock:
+class DesignBlock(Sized):
     """Weighted least-squares rows of one or more clients, each a contiguous run.
 
     Either the rows themselves or, where a client has more rows than columns, the root of its Gram

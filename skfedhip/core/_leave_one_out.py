@@ -17,11 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ._sized import Sized
+
 _CERTAIN = 1e-10  # 1 - leverage below which, by subtraction, it is rounding
 
 
 @dataclass(frozen=True)
-class Rotation:
+class Rotation(Sized):
     """The federation's sums in the eigenbasis of its Gram matrix.
 
     Attributes

@@ -8,10 +8,11 @@ import numpy as np
 from ..utils._ids import concatenate_ids
 from ._blocks import rows_per_block
 from ._design import group_rows
+from ._sized import Sized
 
 
 @dataclass(frozen=True)
-class DenseModels:
+class DenseModels(Sized):
     """Coefficients of K clients, shape (K, d, p)."""
 
     coefs: np.ndarray
@@ -29,7 +30,7 @@ class DenseModels:
 
 
 @dataclass(frozen=True)
-class FactoredModels:
+class FactoredModels(Sized):
     """Models of K clients as corrections to a shared one: client k adds weights_kᵀ rows_k.
 
     Attributes
@@ -75,7 +76,7 @@ def shift_origin(coef, mean):
 
 
 @dataclass(frozen=True)
-class PersonalModels:
+class PersonalModels(Sized):
     """One linear model for each of K clients, and the shared one that answers for all others.
 
     Attributes

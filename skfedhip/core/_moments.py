@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ._sized import Sized
+
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Sized):
     """Weight, mean and centred sum of squares of rows; ``a + b`` are those of the rows of both.
 
     Attributes

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import LinAlgWarning, lapack
 
 from ..utils._warn import warn_user
+from ._sized import Sized
 
 SINGULAR = 1e-9
 """Reciprocal condition number below which a Cholesky solution is not trusted."""
@@ -20,7 +21,7 @@ _BATCH_ROWS = 64  # clients with at most so many rows are solved in batches
 
 
 @dataclass(frozen=True)
-class RidgeRoot:
+class RidgeRoot(Sized):
     """W (p, r) with W Wᵀ = (A + penalty)⁻¹: turns a ridge penalty into plain length.
 
     Attributes

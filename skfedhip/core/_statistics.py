@@ -7,10 +7,11 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from ._design import DesignBlock
+from ._sized import Sized
 
 
 @dataclass(frozen=True)
-class RidgeStatistics:
+class RidgeStatistics(Sized):
     """Gram matrix and class sums of weighted rows: all that a global ridge needs of a client.
 
     With rows F (n, m), one-hot labels Y (n, d) and weights w, they are A = Fᵀ diag(w) F and

@@ -1,7 +1,6 @@
 """The four verbs of a federated method, and the one loop that runs them in process."""
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -112,9 +111,8 @@ def run_federation(
     bytes_up, bytes_down = start.bytes_up, start.bytes_down
     broadcasts = [broadcast]
     for _ in range(method.n_rounds - bool(known)):
-        update = partial(_update_block, method, broadcast)
         meter = _Meter(blocks, states)
-        results = meter.watch(map_blocks(update, blocks, states))
+        results = meter.watch(map_blocks(method.client_update, blocks, repeat(broadcast), states))
         broadcast, server_state = method.aggregate(results, broadcast, server_state)
         states = meter.states
         bytes_up += meter.bytes
@@ -128,10 +126,6 @@ def run_federation(
                 break
     models = list(map_blocks(method.personalize, blocks, repeat(broadcast), states))
     return FederationResult(tuple(broadcasts), models, bytes_up, bytes_down, server_state, states)
-
-
-def _update_block(method, broadcast, block, state):
-    return method.client_update(block, broadcast, state)
 
 
 class _Meter:

@@ -7,6 +7,8 @@ from functools import cache
 
 import numpy as np
 
+from ..core import Sized
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -31,7 +33,7 @@ class Schema:
         return len(self.classes)
 
 
-class Message:
+class Message(Sized):
     """Base of everything that travels; a subclass is a frozen dataclass of arrays.
 
     A field may also be None, a dataclass of arrays itself, a tuple of such, or a dict of arrays; it

@@ -1,5 +1,7 @@
 """Blocks hold every row once, with its client, however they are cut, gathered or compressed."""
 
+import pickle
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -310,3 +312,23 @@ def test_rows_per_block_are_at_least_one_and_take_a_bounded_amount_of_memory(wid
     rows = rows_per_block(width)
     assert rows >= 1
     assert rows == 1 or 8 * rows * width <= 2**24 < 8 * (rows + 1) * max(width, 1)
+
+
+def test_a_pickled_block_has_its_own_rows_alone_and_knows_where_they_were(arrays):
+    X, y, codes, ids, weight, factor = arrays
+    block = ClientBlock.from_arrays(X, y, codes, ids, N_CLASSES, weight, factor)
+    for part in [block, *block.cut(7)]:
+        other = pickle.loads(pickle.dumps(part))
+        assert len(other.X) == part.n_rows
+        assert_array_equal(other.features(), part.features())
+        assert_array_equal(X[other.positions], part.features())
+        assert_array_equal(other.positions, part.positions)
+        again = pickle.loads(pickle.dumps(other.select(np.arange(part.n_rows) % 2 == 0)))
+        assert_array_equal(again.positions, part.positions[::2])
+
+
+def test_a_blocks_size_is_that_of_its_arrays(arrays):
+    X, y, codes, ids, weight, factor = arrays
+    block = ClientBlock.from_arrays(X, y, codes, ids, N_CLASSES, weight, factor)
+    assert sys.getsizeof(block) > X.nbytes
+    assert sys.getsizeof(block.design()) > block.n_rows * 8 * 3

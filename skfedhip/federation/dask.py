@@ -1,0 +1,245 @@
+"""Fit and predict on Dask collections: rows stay where they are, small things travel.
+
+Functions rather than wrappers: what comes back from :func:`fit` is the very estimator that a
+scikit-learn user knows, so it predicts, saves, exports and personalizes anywhere, and its
+parameters are tuned on a sample in memory and used on the cluster unchanged.
+"""
+
+import numpy as np
+
+try:
+    from dask.delayed import delayed
+except ImportError as error:
+    raise ImportError(
+        "skfedhip.federation.dask needs Dask; install it with pip install 'skfedhip[dask]'."
+    ) from error
+
+from ..analytic._classifier import ClosedFormClassifier
+from ..analytic._tuned import TunedClassifier
+from ._partitions import Reader, bare, cut, describe, merge_labels, take_census
+from ._plan import plan_blocks
+from ._predict import map_rows
+
+__all__ = ["decision_function", "fit", "predict", "predict_proba"]
+
+
+def fit(estimator, X, y, *, groups=None, sample_weight=None):
+    """Fit an estimator on Dask collections; the same numbers as its own ``fit`` on all rows.
+
+    Each partition is read where it lies and turned into statistics, which are added up in a tree;
+    clients are personalized by the worker that has their rows. A client may span partitions: it
+    is then personalized from the root of its Gram matrix, to which each partition contributes, or
+    from its rows where these are fewer numbers than the root. The result does not depend on which
+    worker did what, and a worker that is lost is made up for by the others.
+
+    Rows are read once for the labels and ids and two or three times in all for the features;
+    ``persist`` collections that fit in the cluster's memory and are slow to make.
+
+    Parameters
+    ----------
+    estimator : estimator of :mod:`skfedhip.analytic`
+        Fitted in place; ``n_jobs`` plays no part.
+    X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
+        Rows of all clients, in any order; with ``group_column``, including that column. A list
+        has one Delayed a partition, each an array or DataFrame. Reading a partition twice must
+        give the same rows.
+    y : dask.array.Array of shape (n,), dask.dataframe.Series, or list of Delayed
+        Class labels, cut as X is.
+    groups : as y, default=None
+        Client id of each row.
+    sample_weight : as y, default=None
+        Weights >= 0.
+
+    Returns
+    -------
+    estimator
+        The fitted estimator, in this process, with its personal models.
+
+    Raises
+    ------
+    TypeError
+        If the estimator is not one that fits in closed form, or a collection is not Dask's.
+    ValueError
+        If partitions do not match; if ``cv`` asks for folds, which take all labels at once; or if
+        an estimator that tunes itself has a client whose rows no worker could hold.
+
+    See Also
+    --------
+    predict : Predict over collections, lazily.
+
+    Notes
+    -----
+    The scheduler in force is used: the cluster of the current ``distributed.Client`` if there is
+    one, else threads of this process. Warnings about a single client's system appear in the
+    workers' logs.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from skfedhip import FedHiPClassifier
+    >>> from skfedhip.datasets import make_federated_classification
+    >>> from skfedhip.federation import dask as on_dask
+    >>> X, y, groups = make_federated_classification(random_state=0)
+    >>> X, y, groups = (da.from_array(each, chunks=(500, -1)[: each.ndim])
+    ...                 for each in (X, y, groups))
+    >>> clf = on_dask.fit(FedHiPClassifier(alpha=5.0), X, y, groups=groups)
+    >>> clf.personal_coef_.shape
+    (20, 5, 20)
+    >>> predicted = on_dask.predict(clf, X, groups=groups)
+    >>> float((predicted == y).mean().compute()) > 0.8
+    True
+    """
+    _check_estimator(estimator)
+    rows, labels = cut(estimator, X, y, groups, sample_weight)
+    if groups is None and estimator.group_column is None:
+        instead = "all rows are taken as one client"
+        estimator._on_missing_groups("fit got no client ids", instead)
+    with estimator._all_or_nothing():
+        _fit_partitions(estimator, rows, labels)
+    return estimator
+
+
+def _check_estimator(estimator):
+    if not isinstance(estimator, ClosedFormClassifier):
+        raise TypeError(
+            f"estimator must be one of skfedhip.analytic, got {type(estimator).__name__}; others "
+            "fit in memory."
+        )
+    estimator._validate_params()
+    if getattr(estimator, "cv", None) is not None:
+        raise ValueError(
+            f"cv={estimator.cv!r} deals all rows into folds, which takes all labels in one place; "
+            "pass cv=None, which leaves rows out one by one and is exact on partitions too."
+        )
+
+
+def _fit_partitions(estimator, rows, labels):
+    reader = bare(estimator)
+    censuses = _take_censuses(reader, labels)
+    classes, totals = merge_labels(censuses)
+    counted = [pair for pair in zip(rows, censuses, strict=True) if pair[1].counts.size]
+    partitions, censuses = zip(*counted, strict=True)
+    reader, like = delayed(describe)(reader, partitions[0]).compute()
+    for name in ("n_features_in_", "feature_names_in_"):
+        vars(estimator).pop(name, None)
+        if hasattr(reader, name):
+            setattr(estimator, name, getattr(reader, name))
+    estimator._start(like, classes, retain=False)
+    estimator._prepare(None, None, None)
+    factor = None
+    if estimator.class_weight is not None:
+        factor = estimator._class_factors(np.arange(len(classes)), totals)
+    method = estimator._fitted_method
+    estimator.clients_, blocks = plan_blocks(
+        Reader(reader, like.dtype, classes, factor),
+        like.shape[1],
+        partitions,
+        censuses,
+        width=method.design_width(like.shape[1]),
+        compress_with=None if isinstance(estimator, TunedClassifier) else method,
+    )
+    if estimator.retain_statistics:
+        estimator._retained = blocks.retained(method)
+    estimator._first_solve(blocks)
+
+
+def _take_censuses(reader, labels):
+    shared = delayed(reader, traverse=False)
+    counts = [delayed(take_census)(shared, partition) for partition in labels]
+    censuses = delayed(list)(counts).compute()
+    if not any(census.n_rows for census in censuses):
+        raise ValueError("X has no rows; check the partitions.")
+    if not any(census.counts.size for census in censuses):
+        raise ValueError(
+            "sample_weight and class_weight are zero in all rows; give some row a positive weight."
+        )
+    return censuses
+
+
+def predict(estimator, X, *, groups=None):
+    """Predict the class of each row with its client's personal model, lazily.
+
+    Parameters
+    ----------
+    estimator : estimator of :mod:`skfedhip.analytic`
+        Fitted, here or in memory.
+    X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
+        Rows to classify; with ``group_column``, including that column.
+    groups : collection cut as X is, default=None
+        Client id of each row; unknown clients get the global model, or are an error where
+        ``missing_groups`` says so.
+
+    Returns
+    -------
+    dask.array.Array or dask.dataframe.Series of shape (n,), or list of Delayed
+        Class labels, as the kind of collection that X is; a Series has X's index.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> import pandas as pd
+    >>> from skfedhip import AFLClassifier
+    >>> from skfedhip.datasets import make_federated_classification
+    >>> from skfedhip.federation import dask as on_dask
+    >>> X, y, groups = make_federated_classification(random_state=0)
+    >>> table = pd.DataFrame(X).add_prefix("x").assign(client=groups)
+    >>> clf = AFLClassifier(group_column="client").fit(table, y)
+    >>> on_dask.predict(clf, dd.from_pandas(table, npartitions=4)).compute().shape
+    (2000,)
+    """
+    return map_rows(estimator, "predict", X, groups)
+
+
+def predict_proba(estimator, X, *, groups=None):
+    """Probabilities of the classes for each row, lazily.
+
+    Parameters
+    ----------
+    estimator, X, groups
+        As in :func:`predict`.
+
+    Returns
+    -------
+    dask.array.Array or dask.dataframe.DataFrame of shape (n, n_classes), or list of Delayed
+        A DataFrame has the classes for columns.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from skfedhip import FedHiPClassifier
+    >>> from skfedhip.datasets import make_federated_classification
+    >>> from skfedhip.federation import dask as on_dask
+    >>> X, y, groups = make_federated_classification(random_state=0)
+    >>> clf = FedHiPClassifier().fit(X, y, groups=groups)
+    >>> proba = on_dask.predict_proba(clf, da.from_array(X), groups=da.from_array(groups))
+    >>> proba.shape
+    (2000, 5)
+    """
+    return map_rows(estimator, "predict_proba", X, groups)
+
+
+def decision_function(estimator, X, *, groups=None):
+    """Scores of the classes for each row by its client's personal model, lazily.
+
+    Parameters
+    ----------
+    estimator, X, groups
+        As in :func:`predict`.
+
+    Returns
+    -------
+    dask.array.Array or dask.dataframe.DataFrame of shape (n, n_classes), or list of Delayed
+        As the estimator's own; of shape (n,) for two classes.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from skfedhip import FedHiPClassifier
+    >>> from skfedhip.datasets import make_federated_classification
+    >>> from skfedhip.federation import dask as on_dask
+    >>> X, y, groups = make_federated_classification(random_state=0)
+    >>> clf = FedHiPClassifier().fit(X, y, groups=groups)
+    >>> on_dask.decision_function(clf, da.from_array(X), groups=da.from_array(groups)).ndim
+    2
+    """
+    return map_rows(estimator, "decision_function", X, groups)
