@@ -60,7 +60,10 @@ def _as_array(X):
         array[:] = X
         return array
     try:
-        return np.asarray(X)
+        array = np.asarray(X)
+        pixels = array.dtype == object and array.ndim == 1 and array.size > 0
+        pixels = pixels and isinstance(array[0], np.ndarray)
+        return np.stack(array) if pixels else array
     except ValueError:
         raise ValueError(
             "The arrays of X have different shapes; resize them to one, or pass PIL images."
@@ -156,7 +159,8 @@ class ArrayImages:
 
 
 def _check_range(images, high):
-    if images.size and not (images.min() >= 0 and images.max() <= high):
+    slack = 0 if images.dtype.kind in "ui" else 1e-5  # of resizing in floats
+    if images.size and not (images.min() >= -slack and images.max() <= high + slack):
         raise ValueError(
             "Pixels must be whole numbers from 0 to 255 or floats from 0 to 1, got "
             f"{images.dtype} from {images.min():g} to {images.max():g}; rescale them."
@@ -182,8 +186,8 @@ class PictureImages:
     """
 
     def __init__(self, items):
-        allowed = (str, Path, Image.Image, type(None))
-        strange = {type(item) for item in items if not isinstance(item, allowed) and item == item}
+        items = [None if _is_missing(item) else item for item in items]
+        strange = {type(i) for i in items if not isinstance(i, str | Path | Image.Image | None)}
         if strange:
             names = ", ".join(sorted(kind.__name__ for kind in strange))
             raise TypeError(f"X must hold numbers, paths or PIL images, got {names}.")
@@ -214,6 +218,15 @@ class PictureImages:
     def digests(self, rows):
         """Digest of the content of each row, a list of bytes, empty where there is none."""
         return _digests(_content(self.items[row]) for row in rows.tolist())
+
+
+def _is_missing(item):
+    """Whether it is None, NaN or pandas' NA."""
+    return (
+        item is None
+        or type(item).__name__ == "NAType"
+        or (isinstance(item, float) and item != item)
+    )
 
 
 def _decode(item, n_channels):

@@ -161,6 +161,9 @@ def test_every_form_of_an_image_gives_the_same_features(grey_images, files):
         "colour last": colour,
         "colour first": colour.transpose(0, 3, 1, 2),
         "tensor": torch.from_numpy(grey_images),
+        "array of arrays": np.array([*grey_images, None], dtype=object)[:-1],
+        "big-endian": (grey_images / 255).astype(">f8"),
+        "floats a rounding error too large": grey_images / 255 * (1 + 1e-7),
         "paths": files,
         "array of paths": np.array(files),
         "series of paths": pd.Series(files),
@@ -259,7 +262,7 @@ def test_damaged_files_are_named_or_give_nan(files, grey_images, tmp_path):
     for bad, why in ((half, "can't be read"), (deep, "more than 8 bits"), (text, "can't be read")):
         with pytest.raises(ValueError, match=f"Image 2 of X .*{bad.name}.*{why}|{why}.*{bad.name}"):
             ViTMAETransformer().transform([*files[:2], str(bad)])
-    paths = [files[0], half, deep, text, None, tmp_path / "none.png", np.nan, files[1]]
+    paths = [files[0], half, deep, text, None, tmp_path / "none.png", np.nan, pd.NA, files[1]]
     features = ViTMAETransformer(errors="nan", batch_size=3).transform(paths)
     assert np.isnan(features[1:-1]).all()
     np.testing.assert_allclose(features[[0, -1]], whole[:2], atol=1e-6)
