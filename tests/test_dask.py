@@ -358,43 +358,6 @@ def test_a_worker_killed_in_the_second_round_changes_nothing(cluster, tmp_path):
     assert_same_fits(clf, same, X[:20])
 
 
-LIMIT = 600 * 10**6  # of which imports alone take some 250
-N_PARTITIONS, ROWS, WIDTH = 60, 58_600, 128  # 60 MB each, 3.6 GB in all
-
-
-def read_much(i):
-    """Three different partitions, again and again; to save time, one row in fifty counts."""
-    rng = np.random.default_rng(i % 3)
-    X, weight = np.ones((ROWS, WIDTH)), np.zeros(ROWS)
-    X[::50], weight[::50] = rng.random((ROWS // 50, WIDTH)), 1.0
-    y = (X[:, :3] + rng.random((ROWS, 3))).argmax(axis=1)
-    return X, y, rng.integers(0, 3, ROWS), weight
-
-
-def peak_memory():
-    with open("/proc/self/status") as file:
-        (line,) = (line for line in file if line.startswith("VmHWM"))
-    return 1024 * int(line.split()[1])
-
-
-def test_rows_of_three_times_all_memory_pass_within_it():
-    assert N_PARTITIONS * ROWS * WIDTH * 8 > 3 * 2 * LIMIT
-    with two_workers(LIMIT) as cluster, Client(cluster) as client:
-        pids = client.run(os.getpid)
-        parts = [delayed(read_much, nout=4)(i) for i in range(N_PARTITIONS)]
-        X, y, groups, weight = map(list, zip(*parts, strict=True))
-        clf = FedHiPClassifier(alpha=5.0)
-        on_dask.fit(clf, X, y, groups=groups, sample_weight=weight)
-        assert client.run(os.getpid) == pids  # none was ended for want of memory
-        assert max(client.run(peak_memory).values()) < LIMIT
-    parts = (read_much(i) for i in range(3))
-    X, y, groups, weight = (np.concatenate(each) for each in zip(*parts, strict=True))
-    times = np.bincount(np.arange(N_PARTITIONS) % 3).repeat(ROWS)
-    same = FedHiPClassifier(alpha=5.0).fit(X, y, groups=groups, sample_weight=times * weight)
-    assert_close(clf.personal_coef_, same.personal_coef_)
-    assert_close(clf.temperature_, same.temperature_)
-
-
 # joblib.
 
 

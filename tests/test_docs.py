@@ -13,12 +13,8 @@ import skfedhip
 ROOT = Path(__file__).parents[1]
 
 
-RUNNERS = ["federation.flower"]
-"""Public modules that only an extra can load, so that the lobby does not name them."""
-
-
 def public_names():
-    modules = [*(name for name in skfedhip._MODULES if name != "analytic"), *RUNNERS]
+    modules = [name for name in skfedhip._MODULES if name != "analytic"]
     own = list(skfedhip._HOMES)
     for module in modules:
         room = importlib.import_module(f"skfedhip.{module}")

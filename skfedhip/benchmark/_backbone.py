@@ -107,12 +107,13 @@ def _measure(model, device, n_images, repeats):
 def _seconds_one_by_one(plan, extraction, images):
     """Time of the loop over images through transformers' processor."""
     import torch
-    from transformers import ViTImageProcessor
 
     from ..feature_extraction._backbone import quiet_transformers
 
     prepared = plan.preprocessing
     with quiet_transformers():  # it notes that it resizes by PIL where torchvision is missing
+        from transformers import ViTImageProcessor
+
         processor = ViTImageProcessor(
             size={"height": prepared.size[0], "width": prepared.size[1]},
             image_mean=list(prepared.mean),
