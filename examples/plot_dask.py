@@ -46,7 +46,7 @@ test = dd.from_map(read_month, range(100, 102))
 # without Dask. Every shop spans all partitions, so its rows stay where they are, and statistics
 # travel in their place.
 
-cluster = LocalCluster(n_workers=2, processes=False, host="127.0.0.1", dashboard_address=None)
+cluster = LocalCluster(n_workers=2, processes=False, dashboard_address=None)
 client = Client(cluster)
 columns = [*features, "shop"]
 models = {
