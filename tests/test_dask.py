@@ -18,7 +18,8 @@ from _data import SETTINGS, assert_close, assert_same_fits, estimator, federatio
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
-from skfedhip import FederatedStandardScaler, FedHiPClassifier, FedHiPClassifierCV, analytic
+import skfedhip
+from skfedhip import FederatedStandardScaler, FedHiPClassifier, FedHiPClassifierCV
 from skfedhip.core import ClientBlock
 from skfedhip.exceptions import MissingGroupsWarning
 from skfedhip.federation import dask as on_dask
@@ -440,5 +441,5 @@ def test_a_partition_that_is_drawn_anew_is_noticed():
 
 
 def test_settings_are_of_estimators_that_exist():
-    assert set(SETTINGS) <= set(analytic.__all__)
+    assert set(SETTINGS) <= set(skfedhip.__all__)
     assert sys.getsizeof(ClientBlock(np.zeros((9, 9)), slice(0, 0), *[None] * 5)) > 9 * 9 * 8
