@@ -24,7 +24,7 @@ from transformers import ViTMAEConfig, ViTMAEForPreTraining
 from .datasets import load_idx
 from .feature_extraction._backbone import quiet_transformers
 from .feature_extraction._extraction import resolve_device
-from .feature_extraction._images import as_images
+from .feature_extraction._images import as_images, read_all
 
 __all__ = ["pretrain_vit_mae", "small_vit_mae_config"]
 
@@ -203,11 +203,7 @@ def pretrain_vit_mae(
 
 def _levels(images, config):
     """Bytes (n, c, h, w) of all images."""
-    images = as_images(images)
-    read, problems = images.read(np.arange(len(images)), config.num_channels)
-    if problems:
-        row, reason = next(iter(problems.items()))
-        raise ValueError(f"Image {row} {reason}; leave it out.")
+    read = read_all(images, config.num_channels)
     size = (config.num_channels, config.image_size, config.image_size)
     for row, image in enumerate(read):
         if image.shape != size:

@@ -146,13 +146,9 @@ def features(images, kind, cache=None, progress=False):
 
 def _decoded(paths):
     """Pixels (n, 3, h, w) of image files of one size."""
-    from ..feature_extraction._images import as_images
+    from ..feature_extraction._images import read_all
 
-    read, problems = as_images(paths).read(np.arange(len(paths)), 3)
-    if problems:
-        row, reason = next(iter(problems.items()))
-        raise ValueError(f"Image {row} {reason}.")
-    read = [np.broadcast_to(image, (3, *image.shape[1:])) for image in read]
+    read = [np.broadcast_to(image, (3, *image.shape[1:])) for image in read_all(paths, 3)]
     if len({image.shape for image in read}) > 1:
         raise ValueError(
             "The images are of different sizes and have no pixels in common; pass a model's name "

@@ -4,6 +4,7 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -43,14 +44,15 @@ class Checkpoint:
     config: dict
     preprocessing: Preprocessing
 
+    @property
+    def _stamp(self):
+        """Name, size and time of each file: another one once a file is written anew."""
+        files = sorted(file for kind in _FILES for file in self.directory.glob(kind))
+        return tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+
     def digest(self):
-        """Hexadecimal digest of the weights."""
-        digest = blake2b(digest_size=16)
-        for file in sorted(self.directory.glob("*.safetensors")):
-            with open(file, "rb") as stream:
-                while chunk := stream.read(1 << 24):
-                    digest.update(chunk)
-        return digest.hexdigest()
+        """Hexadecimal digest of the weights, computed once a process."""
+        return _digest_of(tuple(part for part in self._stamp if part[0].endswith(".safetensors")))
 
     def encoder(self, n_layers, dtype, device):
         """First layers of the encoder, from memory if this process has loaded them before.
@@ -69,9 +71,7 @@ class Checkpoint:
         ViTModel
             In evaluation mode; it masks nothing.
         """
-        files = sorted(file for kind in _FILES for file in self.directory.glob(kind))
-        stamp = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-        key = (stamp, n_layers, dtype, device)
+        key = (self._stamp, n_layers, dtype, device)
         with _lock:
             if key not in _encoders:
                 while len(_encoders) >= _KEPT_ENCODERS:
@@ -103,6 +103,17 @@ class Checkpoint:
         if missing := sorted(report["missing_keys"]):
             refuse(f"{missing[0]!r} and {len(missing) - 1} more are missing")
         return encoder
+
+
+@lru_cache(maxsize=_KEPT_ENCODERS)
+def _digest_of(stamp):
+    """Hexadecimal digest of the files that a stamp names."""
+    digest = blake2b(digest_size=16)
+    for path, _, _ in stamp:
+        with open(path, "rb") as stream:
+            while chunk := stream.read(1 << 24):
+                digest.update(chunk)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,22 @@ def as_images(X, image_shape=None):
     return PictureImages(array.tolist())
 
 
+def read_all(X, n_channels):
+    """All images of X at once, a list of arrays (c, h, w); ValueError names one that is broken."""
+    images = as_images(X)
+    read, problems = images.read(np.arange(len(images)), n_channels)
+    if problems:
+        row, reason = next(iter(problems.items()))
+        raise ValueError(f"Image {row} {reason}; leave it out.")
+    return read
+
+
 def _as_array(X):
     """X as an array of numbers, or of objects: PIL images are not turned into pixels."""
     if isinstance(X, list | tuple) and X and isinstance(X[0], Image.Image | Path | str):
         array = np.empty(len(X), dtype=object)
-        array[:] = X
+        for row, item in enumerate(X):  # all at once, numpy would decode every PIL image
+            array[row] = item
         return array
     try:
         array = np.asarray(X)
@@ -155,7 +166,8 @@ class ArrayImages:
     def digests(self, rows):
         """Digest of the content of each row, a list of bytes."""
         kind = f"{self.array.dtype.str}{self.array.shape[1:]}".encode()
-        return _digests((kind, np.ascontiguousarray(image).data) for image in self.array[rows])
+        images = (self.array[row] for row in rows)  # one copy at a time
+        return _digests((kind, np.ascontiguousarray(image).data) for image in images)
 
 
 def _check_range(images, high):

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from transformers import ViTMAEModel, ViTModel
 
 from skfedhip import FedHiPClassifier
 from skfedhip.feature_extraction import ViTMAETransformer, _backbone, _extraction
+from skfedhip.feature_extraction._images import as_images
 
 
 def unmasked_tokens(model, pixels):
@@ -273,6 +275,19 @@ def test_damaged_files_are_named_or_give_nan(files, grey_images, tmp_path):
     assert np.isnan(ViTMAETransformer(errors="nan").transform([None, None])).all()
 
 
+def test_listing_pictures_does_not_decode_them(files, monkeypatch):
+    decoded = []
+    load = Image.Image.tobytes
+    monkeypatch.setattr(
+        Image.Image, "tobytes", lambda self, *args: decoded.append(self) or load(self, *args)
+    )
+    pictures = [Image.open(file) for file in files]
+    ViTMAETransformer().fit(pictures)
+    assert decoded == []
+    ViTMAETransformer().transform(pictures)
+    assert len(decoded) == len(files)
+
+
 # Where the weights come from.
 
 
@@ -439,6 +454,25 @@ def test_the_cache_knows_images_by_content(tmp_path, grey_images, files, counted
     changed[5, 0, 0] ^= 1
     cached.transform(changed)
     assert sum(counted) == 37
+
+
+def test_looking_images_up_copies_one_at_a_time(grey_images):
+    images = as_images(np.repeat(grey_images, 200, axis=0))
+    tracemalloc.start()
+    digests = images.digests(np.arange(len(images)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(set(digests)) == len(grey_images)
+    assert peak < images.array.nbytes / 4
+
+
+def test_weights_are_hashed_once_a_process(tmp_path, rgb_checkpoint, rgb_images):
+    transformer = ViTMAETransformer(rgb_checkpoint, cache=tmp_path)
+    transformer.transform(rgb_images)
+    before = _backbone._digest_of.cache_info()
+    transformer.transform(rgb_images)
+    after = _backbone._digest_of.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
 
 def test_a_grid_search_extracts_once(tmp_path, grey_images, counted):
