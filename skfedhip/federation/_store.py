@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import safetensors.numpy
 
-from ..utils._files import labels_from_json, labels_to_json
+from ..utils._files import header_of, labels_from_json, labels_to_json
 
 _METADATA = "tree"
 
@@ -31,9 +31,7 @@ def pack(value):
 
 def unpack(data):
     """What :func:`pack` was given."""
-    size = int.from_bytes(data[:8], "little")
-    tree = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_METADATA])
-    return _put_together(tree, safetensors.numpy.load(bytes(data)))
+    return _put_together(header_of(data, _METADATA), safetensors.numpy.load(bytes(data)))
 
 
 def _taken_apart(value, arrays):

@@ -7,6 +7,7 @@ import numpy as np
 import safetensors.numpy
 
 from ..protocol import Broadcast, ClientUpdate
+from ..utils._files import header_of
 
 FORMAT = 1
 _HEADER_ROOM = 2**14  # bytes that names, shapes and metadata may take
@@ -115,7 +116,7 @@ def _parsed(data):
         size = int.from_bytes(data[:8], "little")
         if size > _HEADER_ROOM:
             raise ValueError(f"the header of {size} bytes is too long")
-        header = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_METADATA])
+        header = header_of(data, _METADATA)
         if not isinstance(header, dict):
             raise TypeError("the header is no object")
         return header, safetensors.numpy.load(bytes(data))

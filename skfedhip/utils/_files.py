@@ -60,6 +60,15 @@ def read_tensors(path, file_format):
     return header, tensors
 
 
+def header_of(data, key):
+    """The JSON that a safetensors file, here its bytes, has under a key of its metadata.
+
+    Whoever reads bytes of strangers bounds the header's length, the first eight bytes, before.
+    """
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(json.loads(data[8 : 8 + size])["__metadata__"][key])
+
+
 def labels_to_json(labels):
     """Class labels or ids as JSON; dates as the integers they are stored as."""
     if labels.dtype.kind in "mM":

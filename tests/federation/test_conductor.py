@@ -282,24 +282,30 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
+def conduct_until_killed(after, monkeypatch, network, **how):
+    """Conduct with a server that dies once it has written its state ``after`` times."""
+    save, saved = Server.save, []
+
+    def save_and_die(self):
+        save(self)
+        saved.append(self)
+        if len(saved) == after:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "save", save_and_die)
+        with pytest.raises(Killed):
+            conduct(network, **how)
+
+
 @pytest.mark.parametrize("after", range(1, 9))
 def test_a_server_that_is_killed_after_any_message_loses_nothing(
     after, data, tmp_path, monkeypatch
 ):
     path, estimator = tmp_path / "state", ESTIMATORS["FedHiP intercept"]
     schema = Schema(6, np.unique(data.y), np.dtype(float))
-    network, save, saved = LocalNetwork(estimator, rows_of(data)), Server.save, []
-
-    def save_and_die(self):
-        save(self)
-        saved.append(len(network.log))
-        if len(saved) == after:
-            raise Killed
-
-    monkeypatch.setattr(Server, "save", save_and_die)
-    with pytest.raises(Killed):
-        conduct(network, schema=schema, path=path)
-    monkeypatch.setattr(Server, "save", save)
+    network = LocalNetwork(estimator, rows_of(data))
+    conduct_until_killed(after, monkeypatch, network, schema=schema, path=path)
     assert schema_to_json(stored_schema(path)) == schema_to_json(schema)
     again = LocalNetwork(estimator, rows_of(data))  # the clients have new nodes, without memory
     _, report = conduct(again, schema=stored_schema(path), path=path)
@@ -569,18 +575,8 @@ def test_rounds_that_depend_on_each_other_are_not_opened_again(data, tmp_path):
 @pytest.mark.parametrize("after", [1, 7, 13, 20])
 def test_many_rounds_survive_a_killed_server(after, data, tmp_path, monkeypatch):
     path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
-    network, save, saved = LocalNetwork(DriftEstimator(Drift()), rows_of(data)), Server.save, []
-
-    def save_and_die(self):
-        save(self)
-        saved.append(self)
-        if len(saved) == after:
-            raise Killed
-
-    monkeypatch.setattr(Server, "save", save_and_die)
-    with pytest.raises(Killed):
-        conduct(network, schema=schema, path=path)
-    monkeypatch.setattr(Server, "save", save)
+    network = LocalNetwork(DriftEstimator(Drift()), rows_of(data))
+    conduct_until_killed(after, monkeypatch, network, schema=schema, path=path)
     network.queue.clear()
     conductor, _ = conduct(network, schema=schema, path=path)  # the clients remember
     level, _ = by_hand(drift_blocks(data), 5)
