@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..utils._files import labels_to_json, only_of, prefixed, read_tensors, write_tensors
-from ._method import ModelBroadcast, ServerState, concatenated
+from ._method import ModelBroadcast, ServerState
 from ._models import Models
 
 _FORMAT = 1
@@ -67,7 +67,7 @@ class Checkpoint:
         return cls(
             state.broadcast,
             state.server_state,
-            concatenated(state.states),
+            monitor.cut.join(state.states),
             monitor.losses,
             monitor.accuracies,
             monitor.best,

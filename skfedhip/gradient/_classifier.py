@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from itertools import pairwise
 from numbers import Integral, Real
 
 import numpy as np
@@ -20,8 +19,8 @@ from ..utils._ids import check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._random import draw_seed
 from ..utils._warn import warn_user
 from ._checkpoint import Checkpoint, configuration_of
+from ._cut import Cut
 from ._engine import client_generator
-from ._method import concatenated
 from ._monitor import Monitor, models_of
 from ._networks import Network
 from ._shared import SharedParameters
@@ -258,14 +257,12 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         self._seen = block.class_weights > 0
         method = self._make_method(block.client_ids)
         train, held_out = self._hold_out(block)
-        blocks = self._cut(train, method)
-        if start is not None:
-            start = replace(start, states=_cut_states(start.states[0], blocks))
+        cut = Cut.of(train, method.clients_at_once())
         earlier = self._losses if saved is None else saved.losses
         done = 0 if saved is None else len(saved.losses)
         monitor = Monitor(
             method,
-            blocks,
+            cut,
             held_out,
             parallel_map(self._jobs()),
             tol=self.tol,
@@ -278,7 +275,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         )
         left = 0 if saved is not None and monitor.stalled() else max(0, self.n_rounds - done)
         with self._bar(done) as monitor.bar:
-            self._federate(replace(method, n_rounds=left), blocks, start, monitor)
+            self._federate(replace(method, n_rounds=left), cut, start, monitor)
 
     def _one_round(self, block, start):
         """The round of ``partial_fit``: clients without rows keep what they have."""
@@ -287,11 +284,9 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         self.clients_ = union_ids(old, block.client_ids)
         at = torch.from_numpy(lookup_ids(self.clients_, block.client_ids))
         method = self._make_method(self.clients_, join_ratio=1.0, n_rounds=1)
-        blocks = self._cut(block, method)
-        if start is not None:
-            start = replace(start, states=_cut_states(start.states[0], blocks))
-        monitor = Monitor(method, blocks, None, map, losses=[*self._losses])
-        self._federate(method, blocks, start, monitor)
+        cut = Cut.of(block, method.clients_at_once())
+        monitor = Monitor(method, cut, None, map, losses=[*self._losses])
+        self._federate(method, cut, start, monitor)
         keep = torch.from_numpy(lookup_ids(self.clients_, old))
         n_clients, last = len(self.clients_), self._models["last"]
         own = _merged(n_clients, keep, {} if before is None else before.own, at, last.own)
@@ -303,18 +298,20 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         seen[at.numpy()] |= block.class_weights > 0
         self._seen = seen
 
-    def _federate(self, method, blocks, start, monitor):
+    def _federate(self, method, cut, start, monitor):
         """Run rounds, and keep where they end."""
+        if start is not None:
+            start = replace(start, states=cut.split(start.states[0]))
         with self._threads(), blas_limit(self._jobs()):
             result = run_federation(
                 method,
-                blocks,
+                cut.blocks,
                 self._schema(),
                 map_blocks=parallel_map(self._jobs()),
                 start=start,
                 after_round=monitor,
             )
-        states = concatenated(result.states)
+        states = cut.join(result.states)
         self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
         self._federation = FederationState(
             result.broadcasts[-1],
@@ -324,7 +321,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
             result.bytes_down,
         )
         self._fitted_method = method
-        last = models_of(method, self._federation, result.models)
+        last = models_of(method, self._federation, cut.join(result.models))
         self._models = {"last": last, "best": monitor.best}
         self._losses = monitor.losses
         self.loss_curve_ = np.array(monitor.losses)
@@ -358,9 +355,6 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         """Blocks at a time; networks that draw random numbers are trained one after another."""
         return 1 if self._network.draws else self.n_jobs
 
-    def _cut(self, block, method):
-        return block.cut_clients(method.clients_at_once())
-
     def _threads(self):
         """One thread of torch for steps too small to share, and where blocks run side by side."""
         small = self._network.layers is not None
@@ -389,15 +383,6 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
     def _save_checkpoint(self, monitor, state):
         checkpoint = Checkpoint.of(monitor, state, self._seed)
         checkpoint.write(self.checkpoint, self._configuration)
-
-
-def _cut_states(states, blocks):
-    """Stacked states of all clients, block by block."""
-    bounds = np.cumsum([0, *(len(block.client_ids) for block in blocks)])
-    return [
-        {name: tensor[first:last] for name, tensor in states.items()}
-        for first, last in pairwise(bounds)
-    ]
 
 
 def _merged(n_clients, keep, old, at, new):

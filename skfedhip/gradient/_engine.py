@@ -1,8 +1,8 @@
 """The one loop of stochastic gradient descent, for the clients of a block together.
 
-A step updates every client that still has a batch. Clients are ordered by their number of steps,
-so those at work are always the first ones: views of the stacked parameters, and nothing is done
-for the others. Weights of linear layers are updated by the factors of their gradient, which is
+A step updates every client that still has a batch. Clients come with the longest first, so those
+at work are always the first ones: views of the stacked parameters, and nothing is done for the
+others. Weights of linear layers are updated by the factors of their gradient, which is
 never multiplied out.
 """
 
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of several clients, one after another, and the clients' generators."""
+    """Rows of several clients, those with most of them first, and the clients' generators."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -170,29 +170,21 @@ def train(rows, params, gradients, schedule, descent, constants=None):
     losses : Tensor of shape (K,)
         Mean loss of each client's rows as it met them.
     """
-    counts = rows.counts
-    steps = schedule.n_steps(counts)
-    order = np.argsort(-steps, kind="stable")
-    index = torch.from_numpy(order).to(rows.x.device)
-    # Indexing copies, which the caller's parameters need anyway: those of one client too.
-    params = {name: p.expand(len(counts), *p.shape[1:])[index] for name, p in params.items()}
-    fixed = {"constants": constants or {}, "pull": descent.pull}
-    fixed = {key: {n: _ordered(p, index) for n, p in each.items()} for key, each in fixed.items()}
-    taken = _taken(rows, schedule, order, int(steps.max()))
-    losses = torch.zeros(len(counts), dtype=torch.float64, device=rows.x.device)
-    at_work = (steps[order][:, None] > np.arange(steps.max())).sum(0)
+    steps = schedule.n_steps(rows.counts)
+    params = {n: p.expand(len(steps), *p.shape[1:]).clone() for n, p in params.items()}
+    held = (params, constants or {}, descent.pull)
+    taken = _taken(rows, schedule, int(steps.max()))
+    losses = torch.zeros(len(steps), dtype=torch.float64, device=rows.x.device)
+    at_work = (steps[:, None] > np.arange(steps.max())).sum(0)
     views, last = None, None
     for step, a in enumerate(at_work.tolist()):
         if a != last:
-            views, last = [_first(each, a) for each in (params, *fixed.values())], a
+            views, last = [_first(each, a) for each in held], a
         batch, sizes = _batch(rows, taken, step, a)
         loss, grads = gradients(views[0], views[1], batch)
         descent.step(views[0], grads, views[2])
         losses[:a] += loss * sizes
-    seen = torch.from_numpy(taken.sizes.sum(1)).to(losses.device)
-    back = torch.empty_like(index)
-    back[index] = torch.arange(len(counts), device=index.device)
-    return {name: p[back] for name, p in params.items()}, (losses / seen)[back]
+    return params, losses / torch.from_numpy(taken.sizes.sum(1)).to(losses.device)
 
 
 class _Taken(NamedTuple):
@@ -203,11 +195,11 @@ class _Taken(NamedTuple):
     sizes: np.ndarray
 
 
-def _taken(rows, schedule, order, n_steps):
-    taken = np.full((len(order), n_steps, schedule.batch_size), -1)
-    for i, k in enumerate(order):
-        own = schedule.sequence(int(rows.counts[k]), rows.generators, int(k))
-        taken[i, : len(own)] = np.where(own < 0, -1, own + rows.offsets[k])
+def _taken(rows, schedule, n_steps):
+    taken = np.full((len(rows.counts), n_steps, schedule.batch_size), -1)
+    for k, (start, n_rows) in enumerate(zip(rows.offsets, rows.counts.tolist(), strict=False)):
+        own = schedule.sequence(n_rows, rows.generators, k)
+        taken[k, : len(own)] = np.where(own < 0, -1, own + start)
     real = taken >= 0
     sizes = real.sum(2)
     weight = real / np.maximum(sizes, 1)[..., None]
@@ -229,11 +221,6 @@ def _batch(rows, taken, step, a):
     x = rows.x[flat].view(a, width, *rows.x.shape[1:])
     batch = Batch(x, rows.y[flat].view(a, width), weight, index)
     return batch, torch.from_numpy(sizes).to(rows.x.device)
-
-
-def _ordered(tensor, index):
-    """A constant in the order of the clients; one for all is left as it is."""
-    return tensor if len(tensor) == 1 else tensor[index]
 
 
 def _first(tensors, a):

@@ -77,11 +77,9 @@ def mmd(x, y, weight):
     products = torch.bmm(z, z.mT)
     norms = products.diagonal(dim1=1, dim2=2)
     distances = (norms[:, :, None] + norms[:, None]).sub_(products, alpha=2)
-    kernel, slope = 0.0, 0.0
-    for bandwidth in BANDWIDTHS:
-        each = torch.exp(distances * (-0.5 / bandwidth))
-        kernel = kernel + each
-        slope = slope - each * (0.5 / bandwidth)
+    rates = products.new_tensor(BANDWIDTHS).mul_(-2).reciprocal_()
+    kernels = torch.exp(distances[..., None] * rates)
+    kernel, slope = kernels.sum(-1), kernels @ rates
     value = torch.einsum("ai,aij,aj->a", signed, kernel, signed)
     pairs = slope[:, : x.shape[1]] * (weight[:, :, None] * signed[:, None])
     return value, 4 * (pairs.sum(2, keepdim=True) * x - torch.bmm(pairs, z))
