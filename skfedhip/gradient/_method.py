@@ -17,6 +17,9 @@ from ._networks import Network
 BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
 """Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
 
+SUMMED_AT_ONCE = 2**15
+"""Numbers of a client that are added to the other clients' at a time."""
+
 ROWS_AT_ONCE = 4096
 """Rows that are mapped to features at a time where nothing is trained."""
 
@@ -369,12 +372,7 @@ class GradientMethod:
     def _summed(self, upload, losses, counts):
         """One update for all clients of a chunk, added up in their order."""
         weights = np.asarray(self.client_weights(counts), dtype=float)
-        sums = {}
-        for name, stacked in upload.items():
-            total = torch.zeros(stacked.shape[1:], dtype=torch.float64, device=stacked.device)
-            for weight, tensor in zip(weights.tolist(), stacked, strict=True):
-                total.add_(tensor, alpha=weight)
-            sums[name] = total.cpu().numpy()
+        sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
 
@@ -393,6 +391,14 @@ class GradientMethod:
 def _writable(array):
     """An array that torch takes without a warning, a copy only where it must be."""
     return np.require(array, requirements="W") if isinstance(array, np.ndarray) else array
+
+
+def _weighted_sum(weights, stacked):
+    """In float64, of so many numbers at a time that they stay in the processor's cache."""
+    weights = torch.from_numpy(weights).to(stacked.device)
+    parts = stacked.reshape(len(stacked), -1).split(SUMMED_AT_ONCE, 1)
+    total = torch.cat([weights @ part.double() for part in parts])
+    return total.view(stacked.shape[1:]).cpu().numpy()
 
 
 def pulled_to(target, strength, weight_decay):

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from skfedhip import FedCPClassifier, FedPerClassifier
 from skfedhip.gradient import MLP
-from skfedhip.gradient._functional import BANDWIDTHS, mmd
+from skfedhip.gradient._functional import BANDWIDTHS, MeanDiscrepancy
 
 from ._cases import assert_equal, load, rows
 from ._data import make, small
@@ -195,7 +195,7 @@ def test_mmd_and_its_gradient():
     x, y = (torch.from_numpy(rng.normal(size=(2, 6, 4), scale=3)) for _ in range(2))
     weight = torch.zeros(2, 6, dtype=torch.float64)
     weight[0], weight[1, :4] = 1 / 6, 1 / 4  # the second client has only four rows
-    value, grad = mmd(x, y, weight)
+    value, grad = MeanDiscrepancy(x)(x, y, weight)
     for k, n in enumerate((6, 4)):
         h = x[k, :n].clone().requires_grad_()
         slow = slow_mmd(h, y[k, :n])
