@@ -63,7 +63,7 @@ def _write_untrained(model, directory):
     from transformers import ViTMAEConfig
 
     from ..feature_extraction._backbone import quiet_transformers
-    from ..pretraining import new_model
+    from ..pretraining._model import new_model
 
     checkpoint = _transformer(model, "cls")._plan().checkpoint
     with quiet_transformers():
