@@ -13,6 +13,7 @@ from ._arguments import (
     output_file,
     path,
     picture_file,
+    step_size,
     whole_number,
 )
 from ._run import CLOSED_FORM, GROUPS, METHODS, evaluate
@@ -152,7 +153,7 @@ def _add_run_options(option, methods):
     option(
         "--lr",
         metavar="S",
-        type=concentration,
+        type=step_size,
         help="step size of the gradient methods (default: each its own)",
     )
     option(

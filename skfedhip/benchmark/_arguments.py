@@ -4,9 +4,14 @@ import argparse
 import math
 from pathlib import Path
 
+import numpy as np
+
 from ..utils._files import check_writable
 from ._data import cache_directory
 from ._run import GROUPS, METHODS
+
+_LARGEST = float(np.finfo(np.float32).max)
+"""Networks are trained in single precision."""
 
 
 def whole_number(low, high=math.inf):
@@ -67,8 +72,15 @@ def method_names(text):
     return names
 
 
-def learning_rates(text):
-    return [concentration(each) for each in text.split(",")]
+def step_size(text):
+    value = concentration(text)
+    if value > _LARGEST:
+        raise argparse.ArgumentTypeError(f"must be at most {_LARGEST:g}, got {text!r}.")
+    return value
+
+
+def step_sizes(text):
+    return [step_size(each) for each in text.split(",")]
 
 
 def path(text):

@@ -14,11 +14,11 @@ from . import _data
 from ._arguments import (
     add_feature_options,
     concentration,
-    learning_rates,
     method_names,
     n_jobs,
     output_file,
     path,
+    step_sizes,
     whole_number,
 )
 from ._run import GROUPS, METHODS
@@ -48,7 +48,7 @@ def add_arguments(parser):
     option(
         "--lrs",
         metavar="S,S",
-        type=learning_rates,
+        type=step_sizes,
         default=[0.005, 0.02, 0.05],
         help="step sizes that each method chooses from, by held-out training rows",
     )

@@ -205,6 +205,7 @@ def test_privacy_sets_noise_beside_none(capsys, idx_folder, tmp_path):
         ("digits --cache /proc/features", "--cache: No files can be written in '/proc/features'"),
         ("digits --features ./none", "There is no directory './none'"),
         ("digits --lr 0", "--lr: must be a finite number above 0, got '0'"),
+        ("digits --lr 1e39", r"--lr: must be at most 3.40282e\+38, got '1e39'"),
         ("digits --rounds 0", "--rounds: must be at least 1, got 0"),
         ("fashion-mnist --data-dir ~nobody-of-this-name", "there is no such home directory"),
         ("cifar10", "required: --data-dir"),
