@@ -24,6 +24,7 @@ _KEPT_ENCODERS = 4
 
 _encoders = {}  # the weights of one process, shared by all transformers that ask for them
 _lock = threading.Lock()
+_quiet = threading.RLock()  # the levels below are the process's, not a thread's
 
 
 @dataclass(frozen=True)
@@ -242,13 +243,14 @@ def _encoder_config(config, n_layers):
 @contextmanager
 def quiet_transformers():
     """Without the bars and the notes on unused weights: what matters is checked and raised."""
-    level = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
+    with _quiet:
+        level = transformers_logging.get_verbosity()
+        bars = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            transformers_logging.set_verbosity(level)
+            if bars:
+                transformers_logging.enable_progress_bar()
