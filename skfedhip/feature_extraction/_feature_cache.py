@@ -154,14 +154,18 @@ class FeatureCache:
 
     def _merge(self):
         """Make one file of many small ones, which calls with few images leave."""
-        small = [path for path, size in self._sizes.items() if size < _IMAGES_PER_FILE]
+        small = {
+            path: records
+            for path, size in self._sizes.items()
+            if size < _IMAGES_PER_FILE and (records := self._records(path)) is not None
+        }
         if len(small) < _SMALL_FILES:
             return
-        parts = [records for path in small if (records := self._records(path)) is not None]
-        records = np.concatenate(parts)
-        del parts  # some systems remove no file that is mapped
-        places = {digest: row for row, digest in enumerate(records["digest"].tolist())}
-        self._save(records[list(places.values())])
-        for path in small:
+        merged = np.concatenate(list(small.values()))
+        paths = list(small)
+        del small  # some systems remove no file that is mapped
+        places = {digest: row for row, digest in enumerate(merged["digest"].tolist())}
+        self._save(merged[list(places.values())])
+        for path in paths:
             path.unlink(missing_ok=True)
             del self._sizes[path]

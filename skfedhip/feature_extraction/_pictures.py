@@ -3,7 +3,7 @@
 import struct
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 UNREADABLE = (
     OSError,
@@ -23,8 +23,8 @@ _GREY_MODES = ("1", "L", "LA")
 def decode(item, n_channels):
     """Pixels of a picture.
 
-    It is turned upright as its EXIF data say, transparent pixels are laid on white, and of an
-    animation the first frame is taken, or the one that a PIL image stands at.
+    It is turned upright as its EXIF data say, if they can be read; transparent pixels are laid on
+    white; of an animation the first frame is taken, or the one that a PIL image stands at.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _pixels(image, n_channels):
         raise ValueError(f"it has more than 8 bits a channel (PIL mode {image.mode}); convert it")
     if 0 in image.size:
         raise ValueError(f"it has no pixels (width and height {image.size})")
-    image = ImageOps.exif_transpose(image)
+    image = _upright(image)
     grey = n_channels == 1 or image.mode in _GREY_MODES
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -89,3 +89,12 @@ def _pixels(image, n_channels):
         image = image.convert("RGB")  # from here PIL knows a way to grey, whatever the mode was
     pixels = np.asarray(image.convert("L") if grey else image)
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
+
+
+def _upright(image):
+    image.load()  # pixels that are damaged raise here, EXIF data that are don't matter
+    try:
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except UNREADABLE:
+        turned = False
+    return ImageOps.exif_transpose(image) if turned else image
