@@ -14,6 +14,7 @@ from tqdm import tqdm
 from ..base import PersonalizedClassifier, blas_limit, parallel_map
 from ..core import ClientBlock
 from ..exceptions import SingleClassWarning
+from ..feature_extraction._device import resolve_device
 from ..protocol import FederationState, Schema, run_federation
 from ..utils._ids import check_same_kind, encode_ids, lookup_ids, union_ids
 from ..utils._random import draw_seed
@@ -54,6 +55,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         "warm_start": ["boolean"],
         "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
+        "device": [str, torch.device],
         "dtype": [StrOptions({"float32", "float64"})],
         "verbose": ["verbose"],
     }
@@ -204,7 +206,6 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         return ClientBlock.from_arrays(X, labels, codes[order], clients, len(self.classes_))
 
     def _make_method(self, roster, **changed):
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         common = {
             "network": self._network,
             "roster": roster,
@@ -217,7 +218,7 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
             "drop_last": self.drop_last,
             "join_ratio": self._checked_join_ratio(),
             "seed": self._seed,
-            "device": torch.device(device if self.device == "auto" else self.device),
+            "device": resolve_device(self.device),
             "dtype": getattr(torch, self.dtype),
             "init_params": self.init_params,
         }

@@ -206,6 +206,14 @@ def test_bad_join_ratios(data, ratio):
         fit(make(FedAvgClassifier, join_ratio=ratio), data)
 
 
+@pytest.mark.parametrize("device", ["nonsense", "meta", "privateuseone", "cuda:99"])
+def test_devices_that_are_not_there(data, device):
+    with pytest.raises(ValueError, match=f"There is no device '{device}' here .*; pass 'cpu'"):
+        fit(make(FedAvgClassifier, device=device), data)
+    with pytest.raises(ValueError, match="'device' parameter"):
+        fit(make(FedAvgClassifier, device=0), data)
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [
