@@ -186,6 +186,8 @@ class FedCPClassifier(GradientClassifier):
         "global_head": ["boolean"],
     }
 
+    _history_doc = '"client_accuracy", and "personal_rate", the mean share there'
+
     def __init__(
         self,
         lam=1.0,
