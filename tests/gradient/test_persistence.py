@@ -172,7 +172,7 @@ def test_nothing_is_pickled(cls, data, path, monkeypatch):
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     assert set(header.pop("__metadata__")) == {"skfedhip"}
-    assert {tensor["dtype"] for tensor in header.values()} <= {"F64", "I64", "BOOL"}
+    assert {tensor["dtype"] for tensor in header.values()} <= {"F64", "I64", "U64", "BOOL"}
 
 
 def test_what_json_cannot_hold_is_refused_before_anything_is_written(data, path):
