@@ -199,6 +199,19 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
                 f"{self.classes_}; name all classes in the first partial_fit."
             )
 
+    def _check_newcomers_named(self, groups):
+        if groups is None and self.group_column is None:
+            raise ValueError("personalize needs the ids of the new clients; pass groups.")
+
+    def _check_newcomers(self, client_ids):
+        check_same_kind(self.clients_, client_ids)
+        known = lookup_ids(self.clients_, client_ids) >= 0
+        if known.any():
+            old = client_ids.tolist()[np.argmax(known)]
+            raise ValueError(
+                f"client {old!r} has a model already; use partial_fit to add rows to it."
+            )
+
     def _on_missing_groups(self, what, instead="the global model answers"):
         if self.missing_groups == "error":
             raise ValueError(f"{what}; pass groups or set group_column (missing_groups='error').")

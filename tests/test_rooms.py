@@ -18,7 +18,7 @@ ROOMS = [
     {"core"},
     {"protocol"},
     {"datasets", "metrics", "model_selection", "privacy"},
-    {"base", "feature_extraction"},
+    {"base", "feature_extraction", "persistence"},
     {"preprocessing", "pretraining"},
     {"gradient", "analytic"},
     {"federation"},

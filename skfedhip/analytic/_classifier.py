@@ -14,11 +14,11 @@ from ..core import ClientBlock, PersonalModels, RetainedClients, rows_per_block
 from ..exceptions import StatisticsDroppedError
 from ..protocol import Schema
 from ..utils._available import available_while
-from ..utils._ids import as_ids, check_same_kind, encode_ids, lookup_ids, union_ids
+from ..utils._ids import as_ids, check_same_kind, encode_ids, union_ids
 from ..utils._weights import check_weight
 from ._coefficients import CoefficientsMixin
 from ._federated import FederatedMixin
-from ._persistence import PersistenceMixin
+from ._persistence import AnalyticPersistence
 
 
 def _labels(y, weight):
@@ -36,7 +36,7 @@ def _check_can_forget(estimator):
 
 
 class ClosedFormClassifier(
-    FederatedMixin, PersistenceMixin, CoefficientsMixin, PersonalizedClassifier
+    FederatedMixin, AnalyticPersistence, CoefficientsMixin, PersonalizedClassifier
 ):
     """Base of the closed-form classifiers; a subclass names its method and its parameters."""
 
@@ -207,21 +207,14 @@ class ClosedFormClassifier(
             The estimator with the new clients in ``clients_``.
         """
         check_is_fitted(self)
-        if groups is None and self.group_column is None:
-            raise ValueError("personalize needs the ids of the new clients; pass groups.")
+        self._check_newcomers_named(groups)
         models = self._solved_models()
         with self._all_or_nothing():
             X, y, ids = self._validate_training(X, y, groups, reset=False)
             weight = check_weight(sample_weight, X)
             self._check_labels(_labels(y, weight))
             block = self._block(X, y, ids, weight)
-            check_same_kind(self.clients_, block.client_ids)
-            known = lookup_ids(self.clients_, block.client_ids) >= 0
-            if known.any():
-                old = block.client_ids.tolist()[np.argmax(known)]
-                raise ValueError(
-                    f"client {old!r} has a model already; use partial_fit to add rows to it."
-                )
+            self._check_newcomers(block.client_ids)
             blocks = block.cut(self._block_rows(X.shape[1]))
             new = self._personal_models(blocks)
             if self._retained is not None:

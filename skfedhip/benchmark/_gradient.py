@@ -10,6 +10,7 @@ from ..datasets import partition_dirichlet
 from ..exceptions import SingleClassWarning
 from ..metrics import client_scores
 from ..model_selection import ClientShuffleSplit
+from ..preprocessing import FederatedStandardScaler
 from . import _data
 from ._arguments import (
     add_feature_options,
@@ -37,6 +38,11 @@ def add_arguments(parser):
         help="folder of idx files of images, such as Fashion-MNIST's; without it, digits",
     )
     add_feature_options(option)
+    option(
+        "--standardize",
+        action="store_true",
+        help="scale each feature to mean 0 and variance 1 over the training rows",
+    )
     option(
         "--methods",
         metavar="NAMES",
@@ -98,12 +104,14 @@ def measure(name, X, y, seed, args):
     Returns
     -------
     dict
-        Test accuracy ("mean" over clients, "worst"), "lr", and the loss of the "first" and "last"
-        round.
+        Test accuracy ("mean" over clients, "worst"), "lr", the loss of the "first" and "last"
+        round, and how many clients are given "one_class" only, though their test rows have more.
     """
     rows, groups = _deal(y, seed, args)
     X, y = X[rows], y[rows]
     ((train, test),) = ClientShuffleSplit(random_state=seed).split(X, y, groups)
+    if args.standardize:
+        X = FederatedStandardScaler().fit(X[train]).transform(X)
     fits = []
     for lr in args.lrs:
         clf = METHODS[name].make(seed, args.jobs)
@@ -130,7 +138,14 @@ def measure(name, X, y, seed, args):
         "first": float(first),
         "last": float(last),
         "round": clf.best_round_,
+        "one_class": n_given_one_class(y[test], predicted, groups[test]),
     }
+
+
+def n_given_one_class(y, predicted, groups):
+    """How many clients are given one class only, though their rows have more."""
+    rows = [groups == client for client in np.unique(groups)]
+    return sum(len(set(predicted[own])) == 1 < len(set(y[own])) for own in rows)
 
 
 def render(runs, args):
@@ -139,7 +154,8 @@ def render(runs, args):
         f"Mean client test accuracy, {args.clients} clients, Dirichlet {args.dirichlet:g}, best of "
         f"{args.rounds} rounds",
         f"and of step sizes {args.lrs} by {100 * _VALIDATION:g}% of the training rows, held out;",
-        f"mean ± standard deviation over {args.seeds} seeds, worst client, loss, step sizes.",
+        f"mean ± standard deviation over {args.seeds} seeds, worst client, loss, step sizes, and",
+        "how many clients are given one class only, of all seeds.",
         "",
     ]
     for name, each in runs.items():
@@ -148,8 +164,9 @@ def render(runs, args):
         first, last = (np.mean([one[key] for one in each]) for key in ("first", "last"))
         spread = np.std(means, ddof=1) if len(means) > 1 else 0.0
         chosen = ", ".join(f"{lr:g}" for lr in sorted({one["lr"] for one in each}))
+        poor = sum(one["one_class"] for one in each)
         lines.append(
             f"{METHODS[name].label:<11} {np.mean(means):.4f} ± {spread:.4f}  {worst:.4f}  "
-            f"{first:.3f} -> {last:.3f}  lr {chosen}"
+            f"{first:.3f} -> {last:.3f}  lr {chosen}  one class {poor}"
         )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: what it takes to go on as if it had never stopped."""
+"""Checkpoints of a run: what it takes to go on as if it had never stopped, and their files."""
 
 import hashlib
 import json
@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..protocol import FederationState
 from ..utils._files import labels_to_json, only_of, prefixed, read_tensors, write_tensors
-from ._method import ModelBroadcast, ServerState
+from ._method import ServerState
 from ._models import Models
 
 _FORMAT = 1
@@ -40,65 +41,98 @@ class Checkpoint:
 
     Attributes
     ----------
-    broadcast : ModelBroadcast
+    broadcast : dict of ndarray
+        The arrays of the last message down.
     server_state : ServerState
     states : dict of Tensor
         What all clients keep, stacked in their order.
-    losses, accuracies : list
-        Of all rounds so far.
-    best : Models or None
-    seed : int
     bytes_sent : list of int
         Up and down so far.
+    losses : list of float
+        Of all rounds so far.
+    history : dict of ndarray
+        What was measured of each client in each round, shape (n_rounds, K).
+    best : Models or None
+    held_out : str or None
+        A hash of the rows that the best round was chosen on.
+    seed : int
     """
 
-    broadcast: ModelBroadcast
+    broadcast: dict
     server_state: ServerState
     states: dict
-    losses: list
-    accuracies: list
-    best: Models | None
-    seed: int
     bytes_sent: list
+    losses: list
+    history: dict
+    best: Models | None
+    held_out: str | None
+    seed: int
 
     @classmethod
-    def of(cls, monitor, state, seed):
-        """Where a run stands, from its Monitor and the loop's FederationState."""
+    def of(cls, federation, states, losses, history, **others):
+        """Where a run stands, from the loop's FederationState and all clients' states."""
         return cls(
-            state.broadcast,
-            state.server_state,
-            monitor.cut.join(state.states),
-            monitor.losses,
-            monitor.accuracies,
-            monitor.best,
-            seed,
-            [state.bytes_up, state.bytes_down],
+            federation.broadcast.arrays(),
+            federation.server_state,
+            states,
+            [federation.bytes_up, federation.bytes_down],
+            losses,
+            {name: np.array(rows) for name, rows in history.items()},
+            **others,
         )
+
+    def federation(self, first):
+        """The FederationState again, of one block; ``first`` is a message of the same kind."""
+        broadcast = type(first).from_arrays(self.broadcast)
+        return FederationState(broadcast, self.server_state, [self.states], *self.bytes_sent)
 
     def write(self, path, configuration):
         """Write to one file, whole or not at all."""
+        header, tensors = self.to_file()
+        kind = {"format": _FORMAT, "kind": "checkpoint", "configuration": configuration}
+        write_tensors(path, {**kind, **header}, tensors)
+
+    def to_file(self):
+        """Header and arrays of a file."""
         tensors = {
-            **prefixed("parameters", self.broadcast.parameters),
+            **prefixed("broadcast", self.broadcast),
             **prefixed("averages", self.server_state.averages),
             **prefixed("memory", self.server_state.memory),
-            **prefixed("states", _numpy(self.states)),
+            **prefixed("states", to_numpy(self.states)),
+            **prefixed("history", self.history),
             "losses": np.array(self.losses),
-            "accuracies": np.array(self.accuracies),
+        }
+        header = {
+            "loss": self.server_state.loss,
+            "bytes": self.bytes_sent,
+            "best_round": None,
+            "held_out": self.held_out,
+            "seed": self.seed,
         }
         if self.best is not None:
-            tensors |= prefixed("best_shared", _numpy(self.best.shared))
-            tensors |= prefixed("best_own", _numpy(self.best.own))
-        header = {
-            "format": _FORMAT,
-            "kind": "checkpoint",
-            "configuration": configuration,
-            "n_round": int(self.broadcast.n_round),
-            "best_round": None if self.best is None else self.best.n_round,
-            "seed": self.seed,
-            "bytes": self.bytes_sent,
-            "loss": self.server_state.loss,
-        }
-        write_tensors(path, header, tensors)
+            header["best_round"] = self.best.n_round
+            tensors |= prefixed("best_shared", to_numpy(self.best.shared))
+            tensors |= prefixed("best_own", to_numpy(self.best.own))
+        return header, tensors
+
+    @classmethod
+    def from_file(cls, header, tensors):
+        """What :meth:`to_file` took apart."""
+        best, memory = None, only_of("memory", tensors)
+        if header["best_round"] is not None:
+            shared, own = (to_torch(only_of(f"best_{part}", tensors)) for part in ("shared", "own"))
+            best = Models(shared, own, header["best_round"])
+        return cls(
+            only_of("broadcast", tensors),
+            ServerState(only_of("averages", tensors), header["loss"], memory),
+            to_torch(only_of("states", tensors)),
+            header["bytes"],
+            tensors["losses"].tolist(),
+            only_of("history", tensors),
+            best,
+            header["held_out"],
+            header["seed"],
+        )
 
     @classmethod
     def read(cls, path, configuration):
@@ -117,20 +151,10 @@ class Checkpoint:
                     f"{_short(found.get(key))} and is {_short(wanted[key])} now; delete the file, "
                     "or name another."
                 )
-        best = None
-        if header["best_round"] is not None:
-            shared, own = (_torch(only_of(f"best_{part}", tensors)) for part in ("shared", "own"))
-            best = Models(shared, own, header["best_round"])
-        return cls(
-            ModelBroadcast(only_of("parameters", tensors), np.array(header["n_round"])),
-            ServerState(only_of("averages", tensors), header["loss"], only_of("memory", tensors)),
-            _torch(only_of("states", tensors)),
-            tensors["losses"].tolist(),
-            list(tensors["accuracies"]),
-            best,
-            header["seed"],
-            header["bytes"],
-        )
+        try:
+            return cls.from_file(header, tensors)
+        except KeyError as error:
+            raise ValueError(f"{path} is damaged: it lacks {error}; delete the file.") from error
 
 
 def configuration_of(estimator, X, y, ids):
@@ -176,9 +200,11 @@ def _short(value):
     return text if len(text) < 60 else f"{text[:57]}..."
 
 
-def _numpy(tensors):
+def to_numpy(tensors):
+    """Tensors as arrays."""
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 
-def _torch(arrays):
+def to_torch(arrays):
+    """Arrays as tensors, of a file's that can't be written to as well."""
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}

@@ -1,7 +1,6 @@
 """The shell of the gradient classifiers: fit, one more round, checkpoints, models."""
 
 from abc import abstractmethod
-from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -9,29 +8,24 @@ import torch
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from tqdm import tqdm
 
-from ..base import PersonalizedClassifier, blas_limit, parallel_map
+from ..base import PersonalizedClassifier
 from ..core import ClientBlock
 from ..exceptions import SingleClassWarning
 from ..feature_extraction._device import resolve_device
-from ..protocol import FederationState, Schema, run_federation
-from ..utils._ids import check_same_kind, encode_ids, lookup_ids, union_ids
+from ..protocol import Schema
+from ..utils._ids import check_same_kind, encode_ids, lookup_ids
 from ..utils._random import draw_seed
 from ..utils._warn import warn_user
-from ._checkpoint import Checkpoint, configuration_of
-from ._cut import Cut
-from ._engine import client_generator
-from ._monitor import Monitor, models_of
 from ._networks import Network
+from ._persistence import GradientPersistence
+from ._rounds import RoundsMixin
 from ._shared import SharedParameters
-from ._threads import single_torch_thread
-
-_VALIDATION_ROUND = 2**31 - 1
-"""The round whose generators deal out validation rows; none gets as far."""
 
 
-class GradientClassifier(SharedParameters, PersonalizedClassifier):
+class GradientClassifier(
+    SharedParameters, RoundsMixin, GradientPersistence, PersonalizedClassifier
+):
     """Base of the gradient classifiers; a subclass names its method and its own parameters."""
 
     _allow_nd = True
@@ -90,22 +84,20 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         with self._all_or_nothing():
             goes_on = self.warm_start and hasattr(self, "_models")
             X, y, ids = self._validate_training(X, y, groups, reset=True)
-            saved = None
-            if self.checkpoint is not None:
-                self._configuration = configuration_of(self, X, y, ids)
-                saved = Checkpoint.read(self.checkpoint, self._configuration)
-            if goes_on:
+            n_done = len(self._losses) if goes_on else 0
+            saved = self._checkpoint_after(n_done, X, y, ids)
+            if goes_on and saved is None:
                 self._check_stream(None, np.unique(y))
                 self._check_shape(X)
             else:
-                seed = draw_seed(self.random_state) if saved is None else saved.seed
+                seed = self._new_seed() if saved is None else saved.seed
                 self._start(X, np.unique(y), seed)
             block = self._block(X, y, ids)
-            if goes_on:
-                check_same_kind(self.clients_, block.client_ids)
-            start = self._start_of(block, saved) if goes_on or saved else None
-            self._run(block, start, saved)
-            self._learned(block)
+            if saved is not None:
+                self._take_up(saved, block.client_ids)
+            check_same_kind(self.clients_, block.client_ids)
+            self._run(block, n_done + self.n_rounds, resumed=saved is not None)
+            self._report(block)
             self._warn_of_single_classes(block)
         return self
 
@@ -140,14 +132,52 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
             if first:
                 self._start(X, labels if classes is None else np.unique(classes), self._new_seed())
                 self.clients_ = np.empty(0, dtype=ids.dtype)
-                self._seen = np.empty((0, len(self.classes_)), dtype=bool)
             self._check_stream(classes, labels)
             self._check_shape(X)
             block = self._block(X, y, ids)
             check_same_kind(self.clients_, block.client_ids)
-            start = None if first else self._start_of(block, None)
-            self._one_round(block, start)
-            self._learned(block)
+            self._one_round(block)
+            self._report(block)
+        return self
+
+    def personalize(self, X, y, *, groups=None):
+        """Give new clients models of their own, without touching the global one or anybody else's.
+
+        They start from what has last come down, and train what is personal as they would in one
+        round of ``partial_fit``; what they would send up is dropped. Where the only personal part
+        is fine-tuning, that is all they do, and where there is none, as in plain FedAvg and
+        FedProx, they get the global model under their name. In a later ``partial_fit`` they take
+        part as anybody does, from where they are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, channels, height, width)
+            Rows of the new clients.
+        y : array-like of shape (n_samples,)
+            Class labels, among ``classes_``.
+        groups : array-like of shape (n_samples,), default=None
+            Client id of each row, none of them fitted before; here ids are not optional.
+
+        Returns
+        -------
+        self : object
+            The estimator with the new clients in ``clients_``.
+
+        Raises
+        ------
+        FloatingPointError
+            If a client's training diverges; it names the client.
+        """
+        check_is_fitted(self)
+        self._check_newcomers_named(groups)
+        with self._all_or_nothing():
+            X, y, ids = self._validate_training(X, y, groups, reset=False)
+            self._check_labels(np.unique(y))
+            self._check_shape(X)
+            block = self._block(X, y, ids)
+            self._check_newcomers(block.client_ids)
+            self._train_newcomers(block)
+            self._report(block)
         return self
 
     # Models.
@@ -184,7 +214,17 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
     # Fitting.
 
     def _learned(self, block):
-        """Take what a subclass reports of the training rows, once models are there."""
+        """What a subclass finds out about clients with rows here, arrays (K,) by name."""
+        return {}
+
+    def _report(self, block):
+        """Renew what is told of the rounds, and of the clients that have rows here."""
+        at = lookup_ids(self.clients_, block.client_ids)
+        for name, values in self._learned(block).items():
+            told = self._told.get(name, np.full(len(self.clients_), np.nan)).copy()
+            told[at] = values
+            self._told[name] = told
+        self._publish()
 
     def _new_seed(self):
         return draw_seed(self.random_state)
@@ -193,9 +233,14 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         """Forget all that was fitted."""
         self._set_classes(classes)
         self._seed = seed
-        self._network = Network(self.feature_extractor, X.shape[1:], len(classes), seed)
+        self._factory = self.feature_extractor
+        self._network = Network(self._factory, X.shape[1:], len(classes), seed)
+        self.clients_ = np.empty(0, dtype=object)
+        self._seen = np.empty((0, len(classes)), dtype=bool)
+        self._federation = None
         self._models = {"last": None, "best": None}
-        self._losses = []
+        self._held_out = None
+        self._losses, self._history, self._told = [], {}, {}
 
     def _block(self, X, y, ids):
         """The rows as one ClientBlock, in the order of its clients and in our own precision."""
@@ -239,132 +284,6 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
         dtype = np.dtype(self.dtype)
         return Schema(int(np.prod(self._network.input_shape)), self.classes_, dtype)
 
-    def _start_of(self, block, saved):
-        """Where the clients of a block go on from, as one FederationState of one block."""
-        if saved is not None:
-            up, down = saved.bytes_sent
-            return FederationState(saved.broadcast, saved.server_state, [saved.states], up, down)
-        method = self._make_method(self.clients_)
-        at = torch.from_numpy(lookup_ids(self.clients_, block.client_ids))
-        new = method.states_of(len(at), self._federation.broadcast)
-        states = self._federation.states[0]
-        for name, tensor in new.items():
-            tensor[at >= 0] = states[name][at[at >= 0]]
-        return replace(self._federation, states=[new])
-
-    def _run(self, block, start, saved):
-        """All rounds of ``fit``."""
-        self.clients_ = block.client_ids
-        self._seen = block.class_weights > 0
-        method = self._make_method(block.client_ids)
-        train, held_out = self._hold_out(block)
-        cut = Cut.of(train, method.clients_at_once())
-        earlier = self._losses if saved is None else saved.losses
-        done = 0 if saved is None else len(saved.losses)
-        monitor = Monitor(
-            method,
-            cut,
-            held_out,
-            parallel_map(self._jobs()),
-            tol=self.tol,
-            patience=self.patience,
-            save=None if self.checkpoint is None else self._save_checkpoint,
-            save_every=self.checkpoint_every,
-            losses=[*earlier],
-            accuracies=[] if saved is None else [*saved.accuracies],
-            best=None if saved is None else saved.best,
-        )
-        left = 0 if saved is not None and monitor.stalled() else max(0, self.n_rounds - done)
-        with self._bar(done) as monitor.bar:
-            self._federate(replace(method, n_rounds=left), cut, start, monitor)
-
-    def _one_round(self, block, start):
-        """The round of ``partial_fit``: clients without rows keep what they have."""
-        old, before = self.clients_, self._models["last"]
-        states = None if start is None else self._federation.states[0]
-        self.clients_ = union_ids(old, block.client_ids)
-        at = torch.from_numpy(lookup_ids(self.clients_, block.client_ids))
-        method = self._make_method(self.clients_, join_ratio=1.0, n_rounds=1)
-        cut = Cut.of(block, method.clients_at_once())
-        monitor = Monitor(method, cut, None, map, losses=[*self._losses])
-        self._federate(method, cut, start, monitor)
-        keep = torch.from_numpy(lookup_ids(self.clients_, old))
-        n_clients, last = len(self.clients_), self._models["last"]
-        own = _merged(n_clients, keep, {} if before is None else before.own, at, last.own)
-        states = _merged(n_clients, keep, states or {}, at, self._federation.states[0])
-        self._federation = replace(self._federation, states=[states])
-        self._models = {"last": replace(last, own=own), "best": None}
-        seen = np.zeros((n_clients, len(self.classes_)), dtype=bool)
-        seen[keep.numpy()] = self._seen
-        seen[at.numpy()] |= block.class_weights > 0
-        self._seen = seen
-
-    def _federate(self, method, cut, start, monitor):
-        """Run rounds, and keep where they end."""
-        if start is not None:
-            start = replace(start, states=cut.split(start.states[0]))
-        with self._threads(), blas_limit(self._jobs()):
-            result = run_federation(
-                method,
-                cut.blocks,
-                self._schema(),
-                map_blocks=parallel_map(self._jobs()),
-                start=start,
-                after_round=monitor,
-            )
-        states = cut.join(result.states)
-        self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
-        self._federation = FederationState(
-            result.broadcasts[-1],
-            result.server_state,
-            [states],
-            result.bytes_up,
-            result.bytes_down,
-        )
-        self._fitted_method = method
-        last = models_of(method, self._federation, cut.join(result.models))
-        self._models = {"last": last, "best": monitor.best}
-        self._losses = monitor.losses
-        self.loss_curve_ = np.array(monitor.losses)
-        self.history_ = {"loss": self.loss_curve_}
-        if monitor.accuracies:
-            self.history_["client_accuracy"] = np.array(monitor.accuracies)
-        self.n_rounds_ = int(self._federation.broadcast.n_round)
-        self.best_round_ = None if monitor.best is None else monitor.best.n_round
-
-    def _hold_out(self, block):
-        """Training rows, and validation rows as (X, class codes, client codes) or None."""
-        if self.validation_fraction is None:
-            return block, None
-        held = np.zeros(block.n_rows, dtype=bool)
-        for client, start, n in zip(
-            block.client_ids.tolist(), block.offsets, block.counts.tolist(), strict=False
-        ):
-            rng = client_generator(self._seed, client, _VALIDATION_ROUND)
-            n_held = min(n - 1, round(self.validation_fraction * n))
-            held[start + rng.choice(n, n_held, replace=False)] = True
-        if not held.any():
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction} of each client's rows leaves no "
-                "row to validate on; raise it."
-            )
-        rows = block.select(held)
-        codes = np.repeat(np.arange(len(rows.client_ids)), rows.counts)
-        return block.select(~held), (rows.features(), rows.y, codes)
-
-    def _jobs(self):
-        """Blocks at a time; networks that draw random numbers are trained one after another."""
-        return 1 if self._network.draws else self.n_jobs
-
-    def _threads(self):
-        """One thread of torch for steps too small to share, and where blocks run side by side."""
-        small = self._network.layers is not None
-        return single_torch_thread(small or self._jobs() not in (None, 1))
-
-    def _bar(self, done):
-        name, total = type(self).__name__, self.n_rounds
-        return tqdm(desc=name, total=total, initial=done, unit="round", disable=not self.verbose)
-
     def _warn_of_single_classes(self, block):
         """Say which clients are given one class only, though their training rows have more."""
         codes = np.repeat(np.arange(len(block.client_ids)), block.counts)
@@ -380,18 +299,3 @@ class GradientClassifier(SharedParameters, PersonalizedClassifier):
                 f"they were trained on more: {some}; change lr, or train for more rounds.",
                 SingleClassWarning,
             )
-
-    def _save_checkpoint(self, monitor, state):
-        checkpoint = Checkpoint.of(monitor, state, self._seed)
-        checkpoint.write(self.checkpoint, self._configuration)
-
-
-def _merged(n_clients, keep, old, at, new):
-    """Stacked parameters of all clients, those at ``at`` replaced or added."""
-    out = {}
-    for name, tensor in new.items():
-        out[name] = tensor.new_zeros(n_clients, *tensor.shape[1:])
-        if name in old:
-            out[name][keep] = old[name]
-        out[name][at] = tensor
-    return out

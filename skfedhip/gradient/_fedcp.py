@@ -115,6 +115,10 @@ class FedCP(GradientMethod):
         h, _ = mapper(params, x)
         return torch.ones_like(h) * self.heads(params, h)[1]
 
+    def rates(self, mapper, params, x):
+        """Their means (1, n, 1) over features."""
+        return self.shares(mapper, params, x).mean(-1, keepdim=True)
+
 
 class FedCPClassifier(GradientClassifier):
     """FedCP: a policy splits each row's features between a global and a personal head.
@@ -181,6 +185,8 @@ class FedCPClassifier(GradientClassifier):
         "global_head": ["boolean"],
     }
 
+    _history_doc = '"client_accuracy", and "personal_rate", the mean share there'
+
     def __init__(
         self,
         lam=1.0,
@@ -225,16 +231,20 @@ class FedCPClassifier(GradientClassifier):
         width = self._network.n_features
         return self._active_models().map_clients(method, X, codes, method.shares, width)
 
+    @property
+    def personal_rate_(self):
+        """Mean share that each client's personal head gets."""
+        check_is_fitted(self)
+        return self._told["personal_rate"]
+
     def _learned(self, block):
-        rates = np.full(len(self.clients_), np.nan)
-        old = getattr(self, "_rates", {})
+        method = self._fitted_method
         codes = np.repeat(lookup_ids(self.clients_, block.client_ids), block.counts)
-        means = self._shares(block.features(), codes).mean(1)
-        totals = np.bincount(codes, means, len(rates)), np.bincount(codes, None, len(rates))
-        for k, client in enumerate(self.clients_.tolist()):
-            rates[k] = totals[0][k] / totals[1][k] if totals[1][k] else old.get(client, np.nan)
-        self._rates = dict(zip(self.clients_.tolist(), rates.tolist(), strict=True))
-        self.personal_rate_ = rates
+        rates = self._active_models().map_clients(method, block.features(), codes, method.rates, 1)
+        return {"personal_rate": np.add.reduceat(rates[:, 0], block.offsets[:-1]) / block.counts}
+
+    def _watched(self, method):
+        return {"personal_rate": method.rates}
 
     def _method(self, **common):
         if self.conditional_policy and not self.global_head:

@@ -63,6 +63,8 @@ class FedSLR(GradientMethod):
     lr_decay: float
     sparse_epochs: int
 
+    summed = (_GAMMA,)
+
     def new_state(self, parameters):
         """γ and p start at zero."""
         return {

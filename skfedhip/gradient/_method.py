@@ -140,6 +140,9 @@ class GradientMethod:
     personal = ()
     """Prefixes of the parameters that stay with a client; all others go down to it."""
 
+    summed = ()
+    """Prefixes of what clients keep and the server knows the sum of; a guest's begins anew."""
+
     # Hooks.
 
     def initial(self):

@@ -72,3 +72,22 @@ def test_features_in_the_place_of_pixels(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main([*argv, "--features", "./none"])
     assert "There is no directory './none'" in capsys.readouterr().err
+
+
+def test_clients_given_one_class_are_counted():
+    groups = np.repeat(["a", "b", "c"], 2)
+    y, predicted = np.array([0, 1, 0, 1, 2, 2]), np.array([1, 1, 1, 0, 2, 2])
+    assert _gradient.n_given_one_class(y, predicted, groups) == 1
+
+
+def test_standardized_features(capsys, monkeypatch):
+    """Scales of features that hide the classes are taken out by training rows alone."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    X = np.column_stack([1e3 + 0.01 * (y + 0.1 * rng.normal(size=200)), np.zeros(200)])
+    monkeypatch.setattr(_gradient, "_load", lambda args: (X, y))
+    argv = "gradient --methods fedavg --rounds 3 --seeds 1 --clients 2 --dirichlet 10 --lrs 0.05"
+    assert main([*argv.split(), "--standardize"]) == 0
+    assert "FedAvg      1.0000" in capsys.readouterr().out
+    main(argv.split())
+    assert "FedAvg      1.0000" not in capsys.readouterr().out

@@ -8,12 +8,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from joblib import Memory
 from PIL import Image
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from joblib import Memory
 from skfedhip.feature_extraction import (
     ViTMAETransformer,
     _backbone,
