@@ -23,7 +23,7 @@ from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from .datasets import load_idx
 from .feature_extraction._backbone import quiet_transformers
-from .feature_extraction._extraction import resolve_device
+from .feature_extraction._device import resolve_device
 from .feature_extraction._images import as_images, read_all
 
 __all__ = ["pretrain_vit_mae", "small_vit_mae_config"]
