@@ -63,7 +63,7 @@ def measure(model, device, n_images, repeats):
     -------
     Rates
     """
-    from ..feature_extraction._extraction import resolve_device
+    from ..feature_extraction._device import resolve_device
 
     device = str(resolve_device(device))
     if model != _RANDOM_BASE:

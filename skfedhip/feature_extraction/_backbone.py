@@ -23,7 +23,7 @@ EMBEDDED = {"vit-mae-tiny": Path(__file__).parent / "checkpoints" / "vit-mae-tin
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_FILES = ("config.json", "preprocessor_config.json", _WEIGHTS, "model-*.safetensors", _INDEX)
+_FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json")
 _SIZES = (
     "hidden_size",
     "intermediate_size",
@@ -268,10 +268,14 @@ def _check_weights(directory):
             f"{str(directory)!r} holds neither {_WEIGHTS} nor {_INDEX}; save the model with "
             "save_pretrained, since pickled weights are never loaded."
         )
-    names = index.get("weight_map")
-    lost = {n for n in names.values() if not (directory / n).is_file()} if names else {"weight_map"}
-    if lost:
-        raise ValueError(f"{str(directory / _INDEX)!r} names {min(lost)!r}, which is not there.")
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict):
+        raise ValueError(f"{str(directory / _INDEX)!r} has no weight_map; save the model anew.")
+    if lost := sorted({name for name in shards.values() if not (directory / name).is_file()}):
+        raise ValueError(
+            f"{str(directory / _INDEX)!r} names {lost[0]!r}, which is not there; save the model "
+            "anew."
+        )
 
 
 def _read_json(path):
@@ -299,9 +303,9 @@ def _from_hub(name, revision, local_files_only):
         except (OSError, ValueError) as error:  # the hub's own errors derive from these two
             reason = f"{type(error).__name__}" if not offline else reason
             continue
-        if any(directory.glob("model*.safetensors")):
+        if any(directory.glob("*.safetensors")):
             return directory
-        reason = f"it holds no {_WEIGHTS}"
+        reason = "it holds no *.safetensors"
     raise OSError(
         f"There is no directory {name!r}, and no model of this name can be had from the Hugging "
         f"Face hub ({reason}); pass the directory of a checkpoint on this machine, or "

@@ -2,7 +2,7 @@
 
 import os
 from hashlib import blake2b
-from numbers import Integral, Number
+from numbers import Integral
 
 import numpy as np
 from PIL import Image
@@ -14,6 +14,7 @@ _LUMA = np.array([19595, 38470, 7471], dtype=np.uint32)
 """ITU-R 601-2 weights of red, green and blue in units of 2**-16, as PIL turns colour to grey."""
 
 _PICTURES = str | os.PathLike | Image.Image
+_NUMBER = int | float | np.integer | np.floating | np.bool
 
 
 def as_images(X, image_shape=None):
@@ -104,16 +105,19 @@ def _column(X):
 def _numbers_of_objects(array):
     """Array of the numbers that an array holds as objects; what is missing is NaN."""
     values = array.ravel().tolist()
-    kinds = set(map(type, values))
-    if any(issubclass(kind, _PICTURES) for kind in kinds):
-        raise ValueError(f"Paths and PIL images must be one column, got shape {array.shape}.")
-    if any(not issubclass(kind, Number | np.generic) for kind in kinds):
+    if _others(values):
         values = [np.nan if _is_missing(value) else value for value in values]
-    numbers = np.array(values)
-    if numbers.dtype.kind not in "buif":
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise TypeError(f"X must hold numbers, paths or PIL images, got {names}.")
-    return numbers.reshape(array.shape)
+    if names := _others(values):
+        raise TypeError(
+            "X must hold numbers, or one column of paths and PIL images, got shape "
+            f"{array.shape} with {', '.join(names)}."
+        )
+    return np.array(values).reshape(array.shape)
+
+
+def _others(values):
+    """Names of the types that are no numbers."""
+    return sorted(kind.__name__ for kind in set(map(type, values)) if not issubclass(kind, _NUMBER))
 
 
 def _stacked(items):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..feature_extraction._extraction import resolve_device
+from ..feature_extraction._device import resolve_device
 from ..feature_extraction._images import read_all
 from ..utils._files import check_writable
 from ._checks import checked_config, finite_number, whole_number

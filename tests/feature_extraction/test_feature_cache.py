@@ -232,7 +232,7 @@ def test_an_interruption_is_not_replaced_by_a_failing_write(tmp_path, monkeypatc
 
 
 def test_a_memory_empties_the_features_too(tmp_path, grey_images):
-    memory = Memory(tmp_path, verbose=0)
+    memory = Memory(str(tmp_path), verbose=0)
     ViTMAETransformer(cache=memory).transform(grey_images)
     assert len([*tmp_path.rglob("*.npy")]) == 1
     memory.clear(warn=False)

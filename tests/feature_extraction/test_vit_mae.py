@@ -285,7 +285,7 @@ def test_pictures_of_different_shapes(rgb_checkpoint, photos):
             "Image 0 of X is missing.*such.png'.*1 more",
         ),
         ([None], ValueError, "Image 0 of X is missing"),
-        (np.array([["a", "b"]], dtype=object), ValueError, "one column"),
+        (np.array([["a", "b"]], dtype=object), TypeError, "one column"),
     ],
 )
 def test_what_is_no_image_is_refused(X, kind, message):
@@ -439,7 +439,7 @@ def test_weights_in_shards(tmp_path, rgb_model, rgb_checkpoint, rgb_images):
         ViTMAETransformer(tmp_path).fit(rgb_images)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text("{}")
-    with pytest.raises(ValueError, match="names 'weight_map', which is not there"):
+    with pytest.raises(ValueError, match="has no weight_map"):
         ViTMAETransformer(tmp_path).fit(rgb_images)
     index.write_text("[]")
     with pytest.raises(ValueError, match="is damaged: it holds list"):
