@@ -341,7 +341,8 @@ class GradientMethod:
             self.network.layers is None and self.device.type == "cpu"
         ):
             return 1
-        return max(1, BLOCK_BYTES[self.device.type] // self._model_bytes)
+        block_bytes = BLOCK_BYTES.get(self.device.type, BLOCK_BYTES["cuda"])
+        return max(1, block_bytes // self._model_bytes)
 
     @cached_property
     def start(self):
