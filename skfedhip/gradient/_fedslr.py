@@ -124,16 +124,10 @@ class FedSLR(GradientMethod):
         """Participants count alike, whatever their rows."""
         return np.ones(len(counts))
 
-    def initialize(self, schema):
-        """Initial parameters, dense."""
-        first = super().initialize(schema)
-        return LowRankBroadcast(first.parameters, first.n_round)
-
-    def aggregate(self, updates, broadcast, server_state):
-        """As ever, with the ranks beside the parameters."""
-        broadcast, state = super().aggregate(updates, broadcast, server_state)
-        ranks = _under(_RANK, state.memory)
-        return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks), state
+    def message(self, broadcast, server_state):
+        """With the ranks beside the parameters; dense before the first round."""
+        ranks = _under(_RANK, server_state.memory)
+        return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks)
 
     def aggregate_means(self, means, weight, broadcast, server_state):
         """The proximal step of the server; it remembers the sum of all clients' γ."""
