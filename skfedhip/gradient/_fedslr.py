@@ -64,6 +64,7 @@ class FedSLR(GradientMethod):
     sparse_epochs: int
 
     summed = (_GAMMA,)
+    alike = True
 
     def new_state(self, parameters):
         """γ and p start at zero."""
@@ -119,10 +120,6 @@ class FedSLR(GradientMethod):
         """w + p."""
         own = _under(_SPARSE, own)
         return {n: w + own[n].to(w.device) if n in own else w for n, w in shared.items()}
-
-    def client_weights(self, counts):
-        """Participants count alike, whatever their rows."""
-        return np.ones(len(counts))
 
     def message(self, broadcast, server_state):
         """With the ranks beside the parameters; dense before the first round."""

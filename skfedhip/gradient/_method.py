@@ -143,6 +143,9 @@ class GradientMethod:
     summed = ()
     """Prefixes of what clients keep and the server knows the sum of; a guest's begins anew."""
 
+    alike = False
+    """Whether clients count alike in the averages; else they count as many as their rows."""
+
     # Hooks.
 
     def initial(self):
@@ -180,10 +183,6 @@ class GradientMethod:
     def personal_parameters(self, rows, shared, state, n_round):
         """What replaces, or completes, shared parameters in a client's own model."""
         return state
-
-    def client_weights(self, counts):
-        """What clients count in the averages, from their numbers of rows."""
-        return counts
 
     def aggregate_means(self, means, weight, broadcast, server_state):
         """Shared parameters and the server's memory, from the means of what came up.
@@ -229,6 +228,15 @@ class GradientMethod:
             return loss, grads
 
         return gradients
+
+    def towards(self, means, parameters, step):
+        """Parameters moved by ``step`` times the way to the means; running statistics all of it."""
+        return {
+            name: means[name]
+            if name in self.network.buffers
+            else (old + step * (means[name] - old)).astype(old.dtype)
+            for name, old in parameters.items()
+        }
 
     def train(self, rows, params, gradients, *, epochs=None, constants=None, **descent):
         """The engine, with the parameters of the method unless told otherwise."""
@@ -390,7 +398,7 @@ class GradientMethod:
     def _summed(self, upload, losses, part):
         """One update for all clients of a chunk, added up in their order."""
         counts = part.counts
-        weights = np.asarray(self.client_weights(counts), dtype=float)
+        weights = np.ones(len(counts)) if self.alike else counts.astype(float)
         sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)

@@ -1,0 +1,32 @@
+"""A second model that a client keeps, and whether it has ever been trained."""
+
+import numpy as np
+import torch
+
+_OWN, JOINED = "own.", "joined"
+
+
+def untrained(parameters):
+    """What a client has of a model of its own before its first round."""
+    return {f"{_OWN}{n}": p for n, p in parameters.items()} | {JOINED: np.zeros((), dtype=bool)}
+
+
+def trained(models):
+    """What clients keep of their own models after a round."""
+    joined = torch.ones(len(next(iter(models.values()))), dtype=torch.bool)
+    return {f"{_OWN}{name}": tensor for name, tensor in models.items()} | {JOINED: joined}
+
+
+def own_or(state, other):
+    """Own models; those of ``other`` for clients that have not been in any cohort."""
+    names = [name.removeprefix(_OWN) for name in state if name.startswith(_OWN)]
+    own = {name: state[f"{_OWN}{name}"] for name in names}
+    return where(state[JOINED], own, {name: other[name] for name in names})
+
+
+def where(chosen, first, second):
+    """For the chosen clients, of shape (K,), the first parameters, for others the second."""
+    return {
+        name: torch.where(chosen.view(-1, *[1] * (tensor.ndim - 1)), tensor, second[name])
+        for name, tensor in first.items()
+    }
