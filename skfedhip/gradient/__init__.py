@@ -3,9 +3,12 @@
 from ._apfl import APFLClassifier
 from ._ditto import DittoClassifier
 from ._fedala import FedALAClassifier
+from ._fedamp import FedAMPClassifier
 from ._fedavg import FedAvgClassifier
 from ._fedcp import FedCPClassifier
+from ._fedfomo import FedFomoClassifier
 from ._fedper import FedPerClassifier
+from ._fedphp import FedPHPClassifier
 from ._fedprox import FedProxClassifier
 from ._fedrep import FedRepClassifier
 from ._fedrod import FedRoDClassifier
@@ -23,8 +26,11 @@ __all__ = [
     "DittoClassifier",
     "FastText",
     "FedALAClassifier",
+    "FedAMPClassifier",
     "FedAvgClassifier",
     "FedCPClassifier",
+    "FedFomoClassifier",
+    "FedPHPClassifier",
     "FedPerClassifier",
     "FedProxClassifier",
     "FedRepClassifier",

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from ._classifier import GradientClassifier
 from ._functional import Outer
 from ._method import GradientMethod
-from ._own import own_or, trained, untrained
+from ._own import JOINED, own_or, trained, untrained
 
 _OWN, _ALPHA = "own.", "alpha"
 
@@ -35,7 +35,7 @@ class APFL(GradientMethod):
         start = {**shared, **{f"{_OWN}{n}": p for n, p in own.items()}, _ALPHA: state[_ALPHA]}
         params, losses = self.train(rows, start, self.mixed_gradients())
         upload = {name: params[name] for name in shared}
-        kept = trained({name: params[f"{_OWN}{name}"] for name in shared})
+        kept = trained({name: params[f"{_OWN}{name}"] for name in shared}, state[JOINED])
         return upload, kept | {_ALPHA: params[_ALPHA].clamp(0.0, 1.0)}, losses
 
     def mixed_gradients(self):

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from ._classifier import GradientClassifier
 from ._method import GradientMethod
@@ -18,16 +17,16 @@ class LGFedAvg(GradientMethod):
 
     def new_state(self, parameters):
         """The initial extractor."""
-        return super().new_state(parameters) | {JOINED: np.zeros((), dtype=bool)}
+        return super().new_state(parameters) | {JOINED: np.zeros((), dtype=np.int64)}
 
     def local(self, rows, shared, state, n_round):
         """FedAvg's round from the own extractor and the head that came down."""
         params, own, losses = super().local(rows, shared, self.of_personal(state), n_round)
-        return params, own | {JOINED: torch.ones(len(losses), dtype=torch.bool)}, losses
+        return params, own | {JOINED: state[JOINED] + 1}, losses
 
     def personal_parameters(self, rows, shared, state, n_round):
         """The extractor; trained under the last head by a client that has not trained any."""
-        own, joined = self.of_personal(state), state[JOINED]
+        own, joined = self.of_personal(state), state[JOINED] > 0
         if joined.all():
             return own
         late, _ = self.train(rows, {**shared, **own}, self.gradients(("extractor.",)))

@@ -1,4 +1,4 @@
-"""A second model that a client keeps, and whether it has ever been trained."""
+"""A second model that a client keeps, and in how many rounds it was trained."""
 
 import numpy as np
 import torch
@@ -8,20 +8,19 @@ _OWN, JOINED = "own.", "joined"
 
 def untrained(parameters):
     """What a client has of a model of its own before its first round."""
-    return {f"{_OWN}{n}": p for n, p in parameters.items()} | {JOINED: np.zeros((), dtype=bool)}
+    return {f"{_OWN}{n}": p for n, p in parameters.items()} | {JOINED: np.zeros((), dtype=np.int64)}
 
 
-def trained(models):
-    """What clients keep of their own models after a round."""
-    joined = torch.ones(len(next(iter(models.values()))), dtype=torch.bool)
-    return {f"{_OWN}{name}": tensor for name, tensor in models.items()} | {JOINED: joined}
+def trained(models, joined):
+    """What clients keep of their own models after a round; ``joined`` is of before it."""
+    return {f"{_OWN}{name}": tensor for name, tensor in models.items()} | {JOINED: joined + 1}
 
 
 def own_or(state, other):
     """Own models; those of ``other`` for clients that have not been in any cohort."""
     names = [name.removeprefix(_OWN) for name in state if name.startswith(_OWN)]
     own = {name: state[f"{_OWN}{name}"] for name in names}
-    return where(state[JOINED], own, {name: other[name] for name in names})
+    return where(state[JOINED] > 0, own, {name: other[name] for name in names})
 
 
 def where(chosen, first, second):
