@@ -46,11 +46,12 @@ class FedAMP(PoolMethod):
     def received(self, broadcast, client_ids):
         """u_k, and for clients that have sent nothing the shared parameters."""
         shared = self.on_device(broadcast.parameters, one=True)
-        picks = broadcast.picks_of(client_ids)
-        if not picks.size:
+        first = broadcast.picks_of(client_ids).max(1, initial=-1)
+        if not (first >= 0).any():
             return shared
-        first = picks[:, 0]
         mixtures = self.on_device({n: p[first] for n, p in broadcast.pool.items()})
+        if (first >= 0).all():
+            return mixtures
         return where(torch.from_numpy(first >= 0).to(self.device), mixtures, shared)
 
     def local(self, rows, shared, state, n_round):

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from ._classifier import GradientClassifier
 from ._engine import Rows, client_generator
 from ._functional import linear, softmax_loss
-from ._own import JOINED, trained, untrained, where
+from ._own import JOINED, own_or, trained, untrained
 from ._pool import KEYS, PoolBroadcast, PoolMethod, positions
 
 _AFFINITY, _GAINS, _BASE, _POOL, _PICKS = "affinity", "gains", "base.", "pool.", "picks"
@@ -84,7 +84,7 @@ class FedFomo(PoolMethod):
         """Training from the base, but on the rows that weigh no models."""
         training, weighing = self.split(rows)
         gains = rows.x.new_zeros(len(rows.counts), self.n_models)
-        base = self.base(shared, state)
+        base = {n: p.clone() for n, p in own_or(state, shared, _BASE).items()}
         if _PICKS in shared:
             for k in torch.nonzero(state[JOINED]).flatten().tolist():
                 gains[k] = self.move(base, k, weighing[k], shared, state)
@@ -92,12 +92,6 @@ class FedFomo(PoolMethod):
         kept = trained(params, state[JOINED])
         kept |= {f"{_BASE}{name}": tensor for name, tensor in base.items()}
         return {**params, _GAINS: gains}, kept, losses
-
-    def base(self, shared, state):
-        """The bases of the last round, or what came down before the first."""
-        # In one order, which sums over parameters hang on, whether read from a file or not.
-        bases = {n.removeprefix(_BASE): state[n] for n in sorted(state) if n.startswith(_BASE)}
-        return where(state[JOINED] > 0, bases, {name: shared[name] for name in bases})
 
     def move(self, base, k, weighing, shared, state):
         """Move client k's base, in place; the gains of the models that it got, zero for none."""

@@ -16,11 +16,14 @@ def trained(models, joined):
     return {f"{_OWN}{name}": tensor for name, tensor in models.items()} | {JOINED: joined + 1}
 
 
-def own_or(state, other):
+def own_or(state, other, prefix=_OWN):
     """Own models; those of ``other`` for clients that have not been in any cohort."""
-    names = [name.removeprefix(_OWN) for name in state if name.startswith(_OWN)]
-    own = {name: state[f"{_OWN}{name}"] for name in names}
-    return where(state[JOINED] > 0, own, {name: other[name] for name in names})
+    # In one order, which sums over parameters hang on, whether read from a file or not.
+    own = {n.removeprefix(prefix): state[n] for n in sorted(state) if n.startswith(prefix)}
+    joined = state[JOINED] > 0
+    if joined.all():  # and no other may have come down
+        return own
+    return where(joined, own, {name: other[name] for name in own})
 
 
 def where(chosen, first, second):

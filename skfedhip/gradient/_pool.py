@@ -93,7 +93,7 @@ class PoolBroadcast(ModelBroadcast):
 
     @property
     def nbytes(self):
-        """Size of the largest message to one client: the models that it gets, one at least."""
+        """Size of the models that one client gets: one at least, and at most as many as any."""
         model = sum(array.nbytes for array in self.parameters.values())
         most = (self.picks >= 0).sum(1).max(initial=1)
         return int(most) * model + self.n_round.nbytes
@@ -107,14 +107,15 @@ class PoolBroadcast(ModelBroadcast):
         return picks
 
     def for_client(self, client):
-        """What of it goes to one client."""
-        picks = self.picks_of(np.array([client]))
-        there = picks[0] >= 0
-        pool = {name: stacked[picks[0][there]] for name, stacked in self.pool.items()}
-        renamed = np.full(picks.shape, -1)
-        renamed[0, there] = np.arange(there.sum())
+        """Its models alone; the shared parameters in their place for a client without any."""
         keys = np.array([key_of(client)], np.uint64)
-        return replace(self, pool=pool, keys=keys, picks=renamed)
+        picks = self.picks_of(np.array([client]))
+        there = picks >= 0
+        if not there.any():
+            return PoolBroadcast(self.parameters, self.n_round)
+        pool = {name: stacked[picks[there]] for name, stacked in self.pool.items()}
+        picks[there] = np.arange(there.sum())
+        return PoolBroadcast({}, self.n_round, pool, keys, picks)
 
 
 @dataclass(frozen=True, kw_only=True)
