@@ -36,15 +36,16 @@ class FedFomo(PoolMethod):
     def remembered(self, total, broadcast, memory):
         """Models, and as affinities the sums of all gains that clients have met."""
         out = super().remembered(total, broadcast, memory)
-        old, n_clients = memory.get(_AFFINITY, np.zeros((0, 0))), len(out[KEYS])
-        affinity = np.zeros((n_clients, n_clients))
-        affinity[: len(old), : len(old)] = old
-        known = positions(broadcast.keys, total.keys)
-        for key, at, gains in zip(total.keys, known, total.stacks[_GAINS], strict=True):
-            if at >= 0:
-                picks = broadcast.picks[at]
-                row = affinity[positions(out[KEYS], np.array([key]))[0]]
-                row[picks[picks >= 0]] += gains[picks >= 0]
+        keys = out[KEYS]
+        affinity = np.zeros((len(keys), len(keys)))
+        if KEYS in memory:
+            old = positions(keys, memory[KEYS])
+            affinity[np.ix_(old, old)] = memory[_AFFINITY]
+            rows, known = (positions(each, total.keys) for each in (keys, broadcast.keys))
+            for row, at, gains in zip(rows, known, total.stacks[_GAINS], strict=True):
+                if at >= 0:
+                    there = broadcast.picks[at] >= 0
+                    affinity[row, old[broadcast.picks[at][there]]] += gains[there]
         return out | {_AFFINITY: affinity}
 
     def message(self, broadcast, server_state):

@@ -56,6 +56,10 @@ class PoolUpdate(ModelUpdate):
             counts=np.concatenate([self.counts, other.counts]),
         )
 
+    def is_finite(self):
+        """Whether all numbers of all clients are."""
+        return super().is_finite() and all(np.isfinite(p).all() for p in self.stacks.values())
+
     @property
     def nbytes(self):
         """Size of one client's message."""
@@ -150,15 +154,14 @@ class PoolMethod(GradientMethod):
     def remembered(self, total, broadcast, memory):
         """The server's memory with what came up in it."""
         old = memory.get(KEYS, np.empty(0, np.uint64))
-        late = total.keys[positions(old, total.keys) < 0]
-        keys = np.concatenate([old, late])
-        at, out = positions(keys, total.keys), {KEYS: keys}
+        keys = np.union1d(old, total.keys)  # in one order, whoever was first
+        out = {KEYS: keys}
         for name in broadcast.parameters:
             sent = total.stacks[name]
             stacked = np.zeros((len(keys), *sent.shape[1:]), sent.dtype)
             if len(old):
-                stacked[: len(old)] = memory[f"{_MODEL}{name}"]
-            stacked[at] = sent
+                stacked[positions(keys, old)] = memory[f"{_MODEL}{name}"]
+            stacked[positions(keys, total.keys)] = sent
             out[f"{_MODEL}{name}"] = stacked
         return out
 
