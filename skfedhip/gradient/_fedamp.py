@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval
 from ._classifier import GradientClassifier
 from ._method import pulled_to
 from ._own import JOINED, trained, where
-from ._pool import KEYS, PoolBroadcast, PoolMethod
+from ._pool import KEYS, PoolBroadcast, PoolMethod, mixed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class FedAMP(PoolMethod):
         if not models:
             return PoolBroadcast(broadcast.parameters, broadcast.n_round)
         shares = self.shares(models)
-        mixtures = {name: _mixed(shares, stacked) for name, stacked in models.items()}
+        mixtures = {name: mixed(shares, stacked) for name, stacked in models.items()}
         keys, picks = server_state.memory[KEYS], np.arange(len(shares))[:, None]
         return PoolBroadcast(broadcast.parameters, broadcast.n_round, mixtures, keys, picks)
 
@@ -59,11 +59,6 @@ class FedAMP(PoolMethod):
         near = pulled_to(shared, self.lam, self.weight_decay)
         params, losses = self.train(rows, shared, self.gradients(), **near)
         return params, trained(params, state[JOINED]), losses
-
-
-def _mixed(shares, stacked):
-    mixed = np.tensordot(shares, stacked.astype(float), 1)
-    return (np.rint(mixed) if stacked.dtype.kind in "iu" else mixed).astype(stacked.dtype)
 
 
 def _squared_distances(stacked):

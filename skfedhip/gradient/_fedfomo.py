@@ -75,20 +75,17 @@ class FedFomo(PoolMethod):
     def received(self, broadcast, client_ids):
         """The shared parameters, all models that came down, and which of them are whose."""
         shared = self.on_device(broadcast.parameters, one=True)
-        picks = broadcast.picks_of(client_ids)
-        if not picks.size:
-            return shared
         pool = {f"{_POOL}{name}": stacked for name, stacked in broadcast.pool.items()}
-        return {**shared, **self.on_device({**pool, _PICKS: picks})}
+        pool |= {_PICKS: broadcast.picks_of(client_ids)}
+        return {**shared, **self.on_device(pool)}
 
     def local(self, rows, shared, state, n_round):
         """Training from the base, but on the rows that weigh no models."""
         training, weighing = self.split(rows)
         gains = rows.x.new_zeros(len(rows.counts), self.n_models)
         base = {n: p.clone() for n, p in own_or(state, shared, _BASE).items()}
-        if _PICKS in shared:
-            for k in torch.nonzero(state[JOINED]).flatten().tolist():
-                gains[k] = self.move(base, k, weighing[k], shared, state)
+        for k in torch.nonzero(state[JOINED]).flatten().tolist():
+            gains[k] = self.move(base, k, weighing[k], shared, state)
         params, losses = self.train(training, base, self.gradients())
         kept = trained(params, state[JOINED])
         kept |= {f"{_BASE}{name}": tensor for name, tensor in base.items()}
@@ -97,16 +94,12 @@ class FedFomo(PoolMethod):
     def move(self, base, k, weighing, shared, state):
         """Move client k's base, in place; the gains of the models that it got, zero for none."""
         picks = shared[_PICKS][k]
-        models = {
-            name: torch.cat(
-                [
-                    tensor[k : k + 1],
-                    state[f"own.{name}"][k : k + 1],
-                    shared[f"{_POOL}{name}"][picks[picks >= 0]],
-                ]
-            )
-            for name, tensor in base.items()
-        }
+        models = {}
+        for name, tensor in base.items():
+            models[name] = torch.stack([tensor[k], state[f"own.{name}"][k]])
+            if (picks >= 0).any():
+                others = shared[f"{_POOL}{name}"][picks[picks >= 0]]
+                models[name] = torch.cat([models[name], others])
         steps = {name: p - p[:1] for name, p in models.items() if name not in self.network.buffers}
         squared = sum(step.flatten(1).square().sum(1) for step in steps.values())
         losses = self.losses(models, *weighing)
@@ -121,7 +114,7 @@ class FedFomo(PoolMethod):
             else:
                 tensor[k] = models[name][1]
         out = gains.new_zeros(self.n_models)
-        out[picks >= 0] = gains[2:]
+        out[: len(picks)][picks >= 0] = gains[2:]
         return out
 
     def losses(self, models, x, y):

@@ -7,8 +7,9 @@ from operator import add
 
 import numpy as np
 
+from ..protocol import ClientUpdate
 from ..utils._ids import id_bytes
-from ._method import GradientMethod, ModelBroadcast, ModelUpdate
+from ._method import GradientMethod, ModelBroadcast
 from ._own import own_or, untrained
 
 _MODEL, KEYS = "model.", "keys"
@@ -25,8 +26,14 @@ def positions(keys, wanted):
     return np.array([place.get(key, -1) for key in wanted.tolist()], dtype=np.int64)
 
 
+def mixed(shares, stacked):
+    """Means of stacked arrays (N, ...), weighted by shares (..., N) that add up to one."""
+    out = np.tensordot(shares, stacked.astype(float), 1)
+    return (np.rint(out) if stacked.dtype.kind in "iu" else out).astype(stacked.dtype)
+
+
 @dataclass(frozen=True)
-class PoolUpdate(ModelUpdate):
+class PoolUpdate(ClientUpdate):
     """What clients send up, one after another in the place of sums.
 
     Attributes
@@ -35,46 +42,47 @@ class PoolUpdate(ModelUpdate):
         By name, with a client axis.
     keys : ndarray of shape (K,)
         Who they are.
-    counts : ndarray of shape (K,)
-        Their numbers of rows.
+    counts, losses : ndarray of shape (K,)
+        Their numbers of rows, and mean losses.
     """
 
-    stacks: dict = field(default_factory=dict)
-    keys: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-    counts: np.ndarray = field(default_factory=lambda: np.empty(0))
+    stacks: dict
+    keys: np.ndarray
+    counts: np.ndarray
+    losses: np.ndarray
 
     def __add__(self, other):
-        if not self.weight or not other.weight:
-            return self if self.weight else other
-        stacks = {n: np.concatenate([each, other.stacks[n]]) for n, each in self.stacks.items()}
-        return replace(
-            self,
-            weight=self.weight + other.weight,
-            loss=self.loss + other.loss,
-            stacks=stacks,
-            keys=np.concatenate([self.keys, other.keys]),
-            counts=np.concatenate([self.counts, other.counts]),
+        if not other.weight:
+            return self
+        both = {n: np.concatenate([each, other.stacks[n]]) for n, each in self.stacks.items()}
+        names = ("keys", "counts", "losses")
+        return PoolUpdate(
+            both, *(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names)
         )
+
+    @property
+    def weight(self):
+        """Sum of the numbers of rows."""
+        return self.counts.sum()
+
+    @property
+    def loss(self):
+        """Sum of the losses of all rows, and how many there are."""
+        return np.array([self.losses @ self.counts, self.weight])
 
     def is_finite(self):
         """Whether all numbers of all clients are."""
-        return super().is_finite() and all(np.isfinite(p).all() for p in self.stacks.values())
+        return all(np.isfinite(array).all() for array in (self.losses, *self.stacks.values()))
 
     @property
     def nbytes(self):
         """Size of one client's message."""
-        stacked = [*self.stacks.values(), self.keys, self.counts]
-        one = sum(array[:1].nbytes for array in stacked)
-        return one + self.weight.nbytes + self.loss.nbytes
+        return sum(array[:1].nbytes for array in self.arrays().values())
 
     def means(self, dtype_of):
         """The means weighted by rows, of what ``dtype_of`` has by name."""
-        sums = {
-            name: np.tensordot(self.counts, stacked.astype(float), 1)
-            for name, stacked in self.stacks.items()
-            if name in dtype_of
-        }
-        return ModelUpdate(sums, self.counts.sum(), self.loss, self.itemsize).means(dtype_of)
+        shares, stacks = self.counts / self.weight, self.stacks
+        return {name: mixed(shares, stacks[name]) for name in stacks if name in dtype_of}
 
 
 @dataclass(frozen=True)
@@ -137,10 +145,7 @@ class PoolMethod(GradientMethod):
     def _summed(self, upload, losses, part):
         keys = np.array([key_of(client) for client in part.client_ids.tolist()], np.uint64)
         stacks = {name: tensor.cpu().numpy() for name, tensor in upload.items()}
-        total = super()._summed({}, losses, part)
-        counts = part.counts.astype(float)
-        fields = total.sums, total.weight, total.loss, total.itemsize
-        return PoolUpdate(*fields, stacks=stacks, keys=keys, counts=counts)
+        return PoolUpdate(stacks, keys, part.counts.astype(float), losses.cpu().numpy())
 
     def aggregate(self, updates, broadcast, server_state):
         """The mean model, for those that have sent nothing, and the memory as it is now."""

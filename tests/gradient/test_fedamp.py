@@ -93,5 +93,5 @@ def test_shares_prefer_the_near():
 def test_one_model_goes_each_way():
     clf, _ = plain.fitted(FedAMPClassifier)
     model = sum(value.nbytes for value in plain.start().values())
-    assert clf.bytes_down_ == 4 * (model + 8)  # the round's number, at the start and 3 times
-    assert clf.bytes_up_ == 3 * (model + 40)  # who it is, its rows, their sum, and the loss
+    assert set(np.atleast_1d(clf.bytes_down_)) == {4 * (model + 8)}  # first, and after 3 rounds
+    assert set(np.atleast_1d(clf.bytes_up_)) == {3 * (model + 24)}  # who it is, its rows, its loss

@@ -48,9 +48,9 @@ def test_rounds_equal_numpy(gamma):
         heads = [plain.part(model, HEAD) for model in sent]
         everything = plain.average(sent)
         shared = {name: everything[name] for name in shared}
+    names = [*plain.part(shared, "head.")]
     merged = [
-        shared | {name: shared[name] + head[f"personal_{name}"] for name in plain.part(shared, "h")}
-        for head in heads
+        shared | {name: shared[name] + head[f"personal_{name}"] for name in names} for head in heads
     ]
     plain.assert_models(clf, shared, merged, data[0])
 

@@ -59,19 +59,23 @@ def test_updates_add_in_any_grouping():
     rng = np.random.default_rng(0)
     one, two, three = (
         PoolUpdate(
-            {},
-            np.array(float(n)),
-            np.array([2.0 * n, n]),
-            np.array(8),
-            {"w": rng.normal(size=(1, 2, 3))},
+            {"w": rng.normal(size=(1, 2, 3)), "n": np.array([n])},
             np.array([key_of(n)], np.uint64),
             np.array([float(n)]),
+            np.array([0.5 * n]),
         )
         for n in (1, 2, 3)
     )
-    for name, array in ((one + two) + three).arrays().items():
+    total = (one + two) + three
+    for name, array in total.arrays().items():
         np.testing.assert_array_equal(array, (one + (two + three)).arrays()[name])
-    mean = (one + two + three).means({"w": one.stacks["w"]})["w"]
+    assert (total.weight, total.loss.tolist()) == (6, [7.0, 6.0])
+    assert total.nbytes == one.nbytes
+    means = total.means({"w": None, "n": None})
     stacks = [each.stacks["w"][0] for each in (one, two, three)]
-    np.testing.assert_allclose(mean, np.average(stacks, axis=0, weights=[1, 2, 3]))
-    assert (one + two + three).nbytes == one.nbytes
+    np.testing.assert_allclose(means["w"], np.average(stacks, axis=0, weights=[1, 2, 3]))
+    assert means["n"].dtype.kind == "i"
+    assert means["n"] == round((1 + 4 + 9) / 6)
+    assert total.is_finite()
+    total.stacks["w"][1, 0, 0] = np.inf
+    assert not total.is_finite()
