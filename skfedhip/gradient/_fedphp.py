@@ -7,7 +7,7 @@ import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from ._classifier import GradientClassifier
-from ._functional import linear, linear_gradients, mmd, softmax_loss
+from ._functional import MeanDiscrepancy, linear, linear_gradients, softmax_loss
 from ._method import GradientMethod
 from ._own import JOINED, own_or, trained, untrained
 
@@ -31,7 +31,7 @@ class FedPHP(GradientMethod):
     def local(self, rows, shared, state, n_round):
         """FedAvg's round with the transfer; the private model inherits what came of it."""
         private = own_or(state, shared)
-        params, losses = self.train(rows, shared, self.transfer_gradients(), constants=private)
+        params, losses = self.train(rows, shared, self.transfer_gradients(rows), constants=private)
         mu = self.mu * (state[JOINED].to(self.dtype) / self.ramp).clamp(max=1.0)
         kept = dict(params)
         for name, tensor in params.items():
@@ -40,9 +40,10 @@ class FedPHP(GradientMethod):
                 kept[name] = tensor + share * (private[name] - tensor)
         return params, trained(kept, state[JOINED]), losses
 
-    def transfer_gradients(self):
+    def transfer_gradients(self, rows):
         """(1 - λ) times cross-entropy and λ times the distance to the private model's answers."""
         mapper, still = (self.network.mapper(training=on) for on in (True, False))
+        discrepancy = MeanDiscrepancy(rows.x)
 
         def gradients(params, constants, batch):
             h, pullback = mapper(params, batch.x)
@@ -51,7 +52,7 @@ class FedPHP(GradientMethod):
             loss, grad = softmax_loss(logits, batch.y, batch.weight)
             frozen, _ = still(constants, batch.x)
             if self.transfer == "mmd":
-                distance, to_h = mmd(h, frozen, batch.weight)
+                distance, to_h = discrepancy(h, frozen, batch.weight)
                 grad *= 1 - self.lam
                 to_h = self.lam * to_h + torch.bmm(grad, head)
             else:

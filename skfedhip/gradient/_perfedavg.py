@@ -62,11 +62,11 @@ def halves(batch):
     if batch.x.shape[1] == 1:
         return batch, batch
     alone = batch.weight[:, 0] == 1
-    rest = Batch(*(each[:, 1::2].clone() for each in batch))
-    for half, whole in zip(rest, batch, strict=True):
+    first = [each[:, 0::2] for each in batch[:3]]
+    rest = [each[:, 1::2].clone() for each in batch[:3]]
+    for half, whole in zip(rest, batch[:3], strict=True):
         half[alone, 0] = whole[alone, 0]
-    pair = (Batch(*(each[:, 0::2] for each in batch)), rest)
-    return tuple(each._replace(weight=each.weight / each.weight.sum(1, True)) for each in pair)
+    return tuple(Batch(x, y, w / w.sum(1, keepdim=True), None) for x, y, w in (first, rest))
 
 
 class PerFedAvgClassifier(GradientClassifier):

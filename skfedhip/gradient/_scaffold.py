@@ -27,6 +27,7 @@ class SCAFFOLD(GradientMethod):
     server_lr: float
 
     alike = True
+    summed = (_CONTROL,)
 
     def new_state(self, parameters):
         """c_k starts at zero."""
