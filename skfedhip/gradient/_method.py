@@ -229,15 +229,6 @@ class GradientMethod:
 
         return gradients
 
-    def towards(self, means, parameters, step):
-        """Parameters moved by ``step`` times the way to the means; running statistics all of it."""
-        return {
-            name: means[name]
-            if name in self.network.buffers
-            else (old + step * (means[name] - old)).astype(old.dtype)
-            for name, old in parameters.items()
-        }
-
     def train(self, rows, params, gradients, *, epochs=None, constants=None, **descent):
         """The engine, with the parameters of the method unless told otherwise."""
         descent = Descent(**{"lr": self.lr, "decay": self.weight_decay, **descent})

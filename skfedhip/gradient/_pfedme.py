@@ -8,6 +8,7 @@ from sklearn.utils._param_validation import Interval
 from ._classifier import GradientClassifier
 from ._engine import Descent
 from ._method import GradientMethod
+from ._steps import towards
 
 _THETA = "theta."
 
@@ -58,7 +59,8 @@ class PFedMe(GradientMethod):
 
     def aggregate_means(self, means, weight, broadcast, server_state):
         """(1 - β) w + β times the mean."""
-        return self.towards(means, broadcast.parameters, self.beta), server_state.memory
+        old, statistics = broadcast.parameters, self.network.buffers
+        return towards(means, old, self.beta, statistics), server_state.memory
 
 
 class PFedMeClassifier(GradientClassifier):

@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import Interval
 
 from ._classifier import GradientClassifier
 from ._method import GradientMethod, ModelBroadcast
+from ._steps import towards
 
 _CONTROL = "control."
 
@@ -72,7 +73,8 @@ class SCAFFOLD(GradientMethod):
         memory = {
             n: c + (weight * means[n]).astype(c.dtype) for n, c in server_state.memory.items()
         }
-        return self.towards(means, broadcast.parameters, self.server_lr), memory
+        old, statistics = broadcast.parameters, self.network.buffers
+        return towards(means, old, self.server_lr, statistics), memory
 
 
 class SCAFFOLDClassifier(GradientClassifier):
