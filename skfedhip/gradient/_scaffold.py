@@ -36,15 +36,13 @@ class SCAFFOLD(GradientMethod):
         return {f"{_CONTROL}{name}": np.zeros_like(array) for name, array in trained.items()}
 
     def new_server_state(self, broadcast):
-        """The server remembers the sum of all c_k."""
+        """The server remembers c, the mean of all c_k."""
         memory = self.new_state(broadcast.parameters)
         return replace(super().new_server_state(broadcast), memory=memory)
 
     def message(self, broadcast, server_state):
-        """With c, the mean over all clients there are."""
-        n_clients = len(self.roster)
-        controls = {n: (p / n_clients).astype(p.dtype) for n, p in server_state.memory.items()}
-        return ControlBroadcast(broadcast.parameters, broadcast.n_round, controls)
+        """With c."""
+        return ControlBroadcast(broadcast.parameters, broadcast.n_round, server_state.memory)
 
     def received(self, broadcast, client_ids):
         """The shared parameters and c."""
@@ -69,10 +67,9 @@ class SCAFFOLD(GradientMethod):
         return {}
 
     def aggregate_means(self, means, weight, broadcast, server_state):
-        """The server's step towards the mean, and the sum of all c_k as it is now."""
-        memory = {
-            n: c + (weight * means[n]).astype(c.dtype) for n, c in server_state.memory.items()
-        }
+        """The server's steps: of the model towards the mean, of c by the cohort's share of all."""
+        share = weight / len(self.roster)
+        memory = {n: (c + share * means[n]).astype(c.dtype) for n, c in server_state.memory.items()}
         old, statistics = broadcast.parameters, self.network.buffers
         return towards(means, old, self.server_lr, statistics), memory
 

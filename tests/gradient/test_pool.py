@@ -19,13 +19,13 @@ def federation(cls):
     blocks = clf._block(X, y, groups).cut_clients(1)
     known, schema = blocks[:-1], Schema(4, clf.classes_, X.dtype)
     states = []
-    result = run_federation(
+    run_federation(
         replace(clf._fitted_method, n_rounds=3),
         known,
         schema,
         after_round=lambda state: states.append(state) and None,
     )
-    return clf._fitted_method, blocks, [*result.states, None], states[-1].broadcast
+    return clf._fitted_method, blocks, [*states[-1].states, None], states[-1].broadcast
 
 
 @pytest.mark.parametrize("cls", [FedAMPClassifier, FedFomoClassifier])
