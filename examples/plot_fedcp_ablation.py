@@ -54,7 +54,7 @@ for name, values in accuracy.items():
     print(f"{name:18} {values.mean():.4f} ± {values.std(ddof=1):.4f}")
 
 # %%
-# Federations differ more than methods do, so what counts is the difference within each of the three.
+# Federations differ more than methods do, so what counts is the difference within each of them.
 
 import matplotlib.pyplot as plt
 

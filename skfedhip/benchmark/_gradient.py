@@ -67,23 +67,31 @@ def add_arguments(parser):
 def run(args):
     """Measure and print the table."""
     try:
-        X, y = _load(args)
+        X, y, rows = _load(args)
     except (OSError, ValueError) as error:
         args.parser.error(str(error))
     work = [(name, seed) for seed in range(args.seeds) for name in args.methods]
     runs = {name: [] for name in args.methods}
     for name, seed in tqdm(work, desc="gradient", disable=None):
-        runs[name].append(measure(name, X, y, seed, args))
+        runs[name].append(measure(name, X[rows[seed]], y[rows[seed]], seed, args))
     print(render(runs, args))
     if args.json is not None:
         write_json(args.json, {"gradient": runs})
 
 
 def _load(args):
+    """Features and labels of all rows that are used, and which of them each seed takes."""
     images, y = (
         _data.load_digits() if args.data_dir is None else _data.load_idx_pooled(args.data_dir)
     )
-    return _data.features(images, args.features, args.cache, sys.stderr.isatty()), y
+    taken = [
+        np.random.default_rng(seed).permutation(len(y))[: args.rows] for seed in range(args.seeds)
+    ]
+    if args.rows is None or args.rows >= len(y):
+        taken = [np.arange(len(y))] * args.seeds
+    used = np.unique(np.concatenate(taken))
+    X = _data.features(images[used], args.features, args.cache, sys.stderr.isatty())
+    return X, y[used], [np.searchsorted(used, rows) for rows in taken]
 
 
 def measure(name, X, y, seed, args):
@@ -95,9 +103,6 @@ def measure(name, X, y, seed, args):
         Test accuracy ("mean" over clients, "worst"), "lr", the loss of the "first" and "last"
         round, and how many clients are given "one_class" only, though their test rows have more.
     """
-    if args.rows is not None and args.rows < len(y):
-        rows = np.random.default_rng(seed).permutation(len(y))[: args.rows]
-        X, y = X[rows], y[rows]
     groups = partition_dirichlet(y, args.clients, args.dirichlet, min_size=10, random_state=seed)
     ((train, test),) = ClientShuffleSplit(random_state=seed).split(X, y, groups)
     if args.standardize:
