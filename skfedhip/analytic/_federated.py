@@ -16,10 +16,11 @@ class FederatedMixin:
 
     * ``_federated(schema)``: a copy for one place, its method in ``_fitted_method``;
     * ``_client_block(X, y, client, sample_weight)``: the rows of this place as a block;
-    * ``_finish_federated(block, broadcasts, state)``: the copy, fitted, from the last messages
-      down (two at most, in order) and what the client kept, which may be None;
-    * ``_finish_globally(block, broadcasts)``: the same with the global model alone, for the
-      server, which has no rows: ``block`` holds made-up ones.
+    * ``_finish_federated(block, broadcasts, state, traffic)``: the copy, fitted, from the last
+      messages down (two at most, in order), what the client kept, which may be None, and the bytes
+      that it sent and received, each of shape (1,);
+    * ``_finish_globally(block, broadcasts, server_state)``: the same with the global model alone,
+      for the server, which has no rows: ``block`` holds made-up ones.
     """
 
     def _federated(self, schema):
@@ -51,7 +52,7 @@ class FederatedMixin:
         self._check_labels(np.unique(y if weight is None else y[weight > 0]))
         return self._block(X, y, ids, weight)
 
-    def _finish_federated(self, block, broadcasts, state):
+    def _finish_federated(self, block, broadcasts, state, traffic):
         """The estimator fitted, with the one client's personal model."""
         told = [each for each in broadcasts if not isinstance(each, Empty)]
         found = [getattr(each, "temperature", None) for each in told]
@@ -60,12 +61,12 @@ class FederatedMixin:
         # Models that were kept may be of earlier sums.
         models = self._fitted_method.personalize(block, self._broadcast, None)
         self.clients_, self._models = models.client_ids, models
-        self.bytes_up_ = self.bytes_down_ = 0  # the runner knows
+        self._bytes = traffic
         return self
 
-    def _finish_globally(self, block, broadcasts):
+    def _finish_globally(self, block, broadcasts, server_state):
         """The estimator fitted, with the global model alone."""
-        self._finish_federated(block, broadcasts, None)
+        self._finish_federated(block, broadcasts, None, tuple(np.zeros((2, 0), dtype=np.int64)))
         self._models = self._models.take(np.zeros(0, dtype=np.intp))
         self.clients_ = self._models.client_ids
         return self

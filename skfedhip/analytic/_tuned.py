@@ -93,10 +93,9 @@ class TunedClassifier(ClosedFormClassifier):
         super()._start(X, classes, retain=retain)
 
     def _first_solve(self, blocks):
-        known, (bytes_up, bytes_down) = self._tune(blocks)
+        known, traffic = self._tune(blocks)
         self._solve(blocks, calibrate=True, known=known)
-        self.bytes_up_ += bytes_up
-        self.bytes_down_ += bytes_down
+        self._bytes = tuple(map(np.add, self._bytes, traffic))
         del self._folds
 
     def _tune(self, blocks):
@@ -125,7 +124,7 @@ class TunedClassifier(ClosedFormClassifier):
             setattr(self, f"{name}_", float(values[at]))
             self._warn_at_edge(name, values, at)
         self.local_classes_only_ = bool(masks[choice.mask])
-        self._report(result.server_state, grid, choice)
+        self._report(result.state.server_state, grid, choice)
         if search.keeps:
             choices = ClientChoices.merge(result.models, self.clients_)
             if self.store_cv_results:

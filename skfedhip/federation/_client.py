@@ -125,8 +125,7 @@ class Participant:
         history = [decode_broadcast(data) for data in history]
         with single_blas_thread():
             self.fitted = clf._finish_federated(block, history, self._memory["state"])
-        self.fitted.bytes_up_ = self._memory["up"]
-        self.fitted.bytes_down_ = self._memory["down"]
+        self.fitted._bytes = tuple(np.array([self._memory[way]]) for way in ("up", "down"))
         return {"n_rows": block.n_rows}
 
     def _prepared(self, request):

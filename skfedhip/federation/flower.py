@@ -220,8 +220,6 @@ def _publish(chosen, on_result, conductor, report):
     fitted = conductor.estimator._federated(schema)._finish_globally(
         probe_block(schema), [decode_broadcast(data) for data in history]
     )
-    fitted.bytes_up_ = max(report.bytes_up.values(), default=0)
-    fitted.bytes_down_ = max(report.bytes_down.values(), default=0)
     record = dict(vars(report))
     _log.info("%s", {key: record[key] for key in ("clients", "lost", "refused", "left")})
     if chosen["model-path"]:

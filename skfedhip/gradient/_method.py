@@ -298,6 +298,10 @@ class GradientMethod:
         one = {n: torch.as_tensor(p) for n, p in self.new_state(broadcast.parameters).items()}
         return {n: p.expand(n_clients, *p.shape).clone() for n, p in one.items()}
 
+    def cohort(self, client_ids, broadcast):
+        """Which of the clients take part in the round that a message begins."""
+        return self.joins(client_ids, int(broadcast.n_round))
+
     def joins(self, client_ids, n_round):
         """Which of the clients are in a round's cohort, bool of shape (K,); never nobody at all."""
         ratio = self.join_ratio

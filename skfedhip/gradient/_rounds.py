@@ -8,7 +8,7 @@ import torch
 from tqdm import tqdm
 
 from ..base import blas_limit, parallel_map
-from ..protocol import FederationState, run_federation
+from ..protocol import run_federation
 from ..utils._ids import lookup_ids, union_ids
 from ._checkpoint import Checkpoint, configuration_of, fingerprint, to_numpy
 from ._engine import client_generator
@@ -70,7 +70,8 @@ class RoundsMixin:
         own = _merged(len(roster), keep, old, at, last.own)
         old = {} if federation is None else federation.states[0]
         states = _merged(len(roster), keep, old, at, states)
-        self._federation = replace(self._federation, states=[states])
+        federation = _counted(len(roster), keep, federation, at, self._federation)
+        self._federation = replace(federation, states=[states])
         self._models = {"last": replace(last, own=own), "best": None}
 
     def _train_newcomers(self, block):
@@ -93,7 +94,8 @@ class RoundsMixin:
             self._models = {**self._models, which: replace(models, own=own)}
             if which == "last":
                 states = _merged(len(roster), keep, old, at, states)
-                self._federation = replace(self._federation, states=[states])
+                federation = _counted(len(roster), keep, self._federation)
+                self._federation = replace(federation, states=[states])
 
     def _locally(self, method, blocks, broadcast):
         """What new clients keep of a round, and their own parameters; nothing is sent."""
@@ -119,13 +121,7 @@ class RoundsMixin:
                 start=start,
                 after_round=monitor,
             )
-        self._federation = FederationState(
-            result.broadcasts[-1],
-            result.server_state,
-            [concatenated(result.states)],
-            result.bytes_up,
-            result.bytes_down,
-        )
+        self._federation = replace(result.state, states=[concatenated(result.state.states)])
         self._fitted_method = method
         last = models_of(method, self._federation, result.models)
         self._models = {"last": last, "best": monitor.best}
@@ -134,10 +130,12 @@ class RoundsMixin:
 
     def _publish(self):
         """Attributes that tell of all rounds."""
-        self.bytes_up_, self.bytes_down_ = self._federation.bytes_up, self._federation.bytes_down
+        federation = self._federation
+        # The last message came to everybody, and has made their models.
+        self._bytes = federation.bytes_up, federation.bytes_down + federation.broadcast.nbytes
         self.loss_curve_ = np.array(self._losses)
         self.history_ = {"loss": self.loss_curve_, **self._history}
-        self.n_rounds_ = int(self._federation.broadcast.n_round)
+        self.n_rounds_ = int(federation.broadcast.n_round)
         best = self._models["best"]
         self.best_round_ = None if best is None else best.n_round
 
@@ -152,7 +150,8 @@ class RoundsMixin:
         states = self._federation.states[0]
         for name, tensor in new.items():
             tensor[at >= 0] = states[name][at[at >= 0]]
-        return replace(self._federation, states=_cut_states(new, blocks))
+        federation = _counted(len(at), at >= 0, self._federation, of=at[at >= 0])
+        return replace(federation, states=_cut_states(new, blocks))
 
     def _enrol(self, roster, block):
         """Make the roster that of the estimator; positions of its old clients and the block's."""
@@ -275,6 +274,18 @@ def _cut_states(states, blocks):
         {name: tensor[first:last] for name, tensor in states.items()}
         for first, last in pairwise(bounds)
     ]
+
+
+def _counted(n_clients, keep, old, at=None, new=None, of=slice(None)):
+    """A federation with the traffic of all clients: at ``keep`` that of the old one's ``of``."""
+    traffic = {}
+    for name in ("bytes_up", "bytes_down"):
+        traffic[name] = np.zeros(n_clients, dtype=np.int64)
+        if old is not None:
+            traffic[name][keep] = getattr(old, name)[of]
+        if new is not None:
+            traffic[name][at] = getattr(new, name)
+    return replace(new or old, **traffic)
 
 
 def _merged(n_clients, keep, old, at, new):

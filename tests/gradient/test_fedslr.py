@@ -152,12 +152,12 @@ def test_factors_make_the_way_down_shorter():
         )
         for lam in (0.05, 0.0)
     )
-    assert low.bytes_up_ == full.bytes_up_
+    np.testing.assert_array_equal(low.bytes_up_, full.bytes_up_)
     dense = sum(array.nbytes for array in full.global_params_.values()) + 8
-    assert full.bytes_down_ == 3 * dense
+    assert set(full.bytes_down_.tolist()) == {3 * dense}
     sizes = {"extractor.0.weight": (30, 30), "head.weight": (3, 30)}
     saved = sum(max(0, m * n - low.rank_[name] * (m + n)) for name, (m, n) in sizes.items())
-    assert 0 < 8 * saved <= full.bytes_down_ - low.bytes_down_
+    assert 0 < 8 * saved <= (full.bytes_down_ - low.bytes_down_).min()
 
 
 def test_a_convolution_as_a_matrix():
