@@ -24,7 +24,7 @@ from ..utils._ids import (
 )
 from ..utils._weights import check_weight
 from ._coefficients import CoefficientsMixin
-from ._federated import FederatedMixin
+from ._federated import AnalyticFederated
 from ._persistence import AnalyticPersistence
 
 
@@ -43,7 +43,7 @@ def _check_can_forget(estimator):
 
 
 class ClosedFormClassifier(
-    FederatedMixin, AnalyticPersistence, CoefficientsMixin, PersonalizedClassifier
+    AnalyticFederated, AnalyticPersistence, CoefficientsMixin, PersonalizedClassifier
 ):
     """Base of the closed-form classifiers; a subclass names its method and its parameters."""
 

@@ -1,48 +1,31 @@
-"""What a federation outside of this process asks of a closed-form classifier."""
-
-from numbers import Integral
+"""A closed-form classifier whose clients are in different places."""
 
 import numpy as np
-from sklearn.base import clone
 
+from ..federated import FederatedMixin
 from ..protocol import Empty
 from ..utils._weights import check_weight
 
 
-class FederatedMixin:
-    """The two ends of a closed-form classifier whose clients are in different places.
+class AnalyticFederated(FederatedMixin):
+    """The two ends of a federation of a closed-form classifier."""
 
-    Any estimator with these methods runs in a federation:
-
-    * ``_federated(schema)``: a copy for one place, its method in ``_fitted_method``;
-    * ``_client_block(X, y, client, sample_weight)``: the rows of this place as a block;
-    * ``_finish_federated(block, broadcasts, state, traffic)``: the copy, fitted, from the last
-      messages down (two at most, in order), what the client kept, which may be None, and the bytes
-      that it sent and received, each of shape (1,);
-    * ``_finish_globally(block, broadcasts, server_state)``: the same with the global model alone,
-      for the server, which has no rows: ``block`` holds made-up ones.
-    """
-
-    def _federated(self, schema):
-        """A copy of the estimator that knows its schema and has yet to see rows."""
-        self._check_federated()
-        clf = clone(self).set_params(group_column=None, retain_statistics=False)
-        clf._validate_params()
-        clf._start(np.empty((0, schema.n_features), schema.dtype), schema.classes, retain=False)
-        clf.n_features_in_ = schema.n_features
-        return clf
+    def _begin(self, schema):
+        if schema.image_shape:
+            raise ValueError(
+                f"{type(self).__name__} takes rows of features, got the shape "
+                f"{schema.image_shape}; extract features first."
+            )
+        self.retain_statistics = False
+        rows = np.empty((0, schema.n_features), schema.dtype)
+        self._start(rows, schema.classes, retain=False)
 
     def _check_federated(self):
-        """Refuse parameters whose meaning takes rows of several places."""
+        super()._check_federated()
         if self.class_weight == "balanced":
             raise ValueError(
                 "class_weight='balanced' needs the class counts of all clients before the first "
                 "message; pass a dict of weights instead."
-            )
-        if not isinstance(getattr(self, "random_state", 0), Integral):
-            raise ValueError(
-                f"all places must draw the same random features, got random_state="
-                f"{self.random_state!r}; pass an int."
             )
 
     def _client_block(self, X, y, client, sample_weight=None):

@@ -70,8 +70,11 @@ class RoundsMixin:
         own = _merged(len(roster), keep, old, at, last.own)
         old = {} if federation is None else federation.states[0]
         states = _merged(len(roster), keep, old, at, states)
-        federation = _counted(len(roster), keep, federation, at, self._federation)
-        self._federation = replace(federation, states=[states])
+        parts = [(self._federation, slice(None), at.numpy())]
+        if federation is not None:
+            parts.insert(0, (federation, slice(None), keep.numpy()))
+        traffic = _traffic(len(roster), *parts)
+        self._federation = replace(self._federation, states=[states], **traffic)
         self._models = {"last": replace(last, own=own), "best": None}
 
     def _train_newcomers(self, block):
@@ -94,8 +97,8 @@ class RoundsMixin:
             self._models = {**self._models, which: replace(models, own=own)}
             if which == "last":
                 states = _merged(len(roster), keep, old, at, states)
-                federation = _counted(len(roster), keep, self._federation)
-                self._federation = replace(federation, states=[states])
+                traffic = _traffic(len(roster), (self._federation, slice(None), keep.numpy()))
+                self._federation = replace(self._federation, states=[states], **traffic)
 
     def _locally(self, method, blocks, broadcast):
         """What new clients keep of a round, and their own parameters; nothing is sent."""
@@ -150,8 +153,10 @@ class RoundsMixin:
         states = self._federation.states[0]
         for name, tensor in new.items():
             tensor[at >= 0] = states[name][at[at >= 0]]
-        federation = _counted(len(at), at >= 0, self._federation, of=at[at >= 0])
-        return replace(federation, states=_cut_states(new, blocks))
+        new = _cut_states(new, blocks)
+        known = np.flatnonzero(at >= 0)
+        traffic = _traffic(len(at), (self._federation, at.numpy()[known], known))
+        return replace(self._federation, states=new, **traffic)
 
     def _enrol(self, roster, block):
         """Make the roster that of the estimator; positions of its old clients and the block's."""
@@ -276,16 +281,13 @@ def _cut_states(states, blocks):
     ]
 
 
-def _counted(n_clients, keep, old, at=None, new=None, of=slice(None)):
-    """A federation with the traffic of all clients: at ``keep`` that of the old one's ``of``."""
-    traffic = {}
-    for name in ("bytes_up", "bytes_down"):
-        traffic[name] = np.zeros(n_clients, dtype=np.int64)
-        if old is not None:
-            traffic[name][keep] = getattr(old, name)[of]
-        if new is not None:
-            traffic[name][at] = getattr(new, name)
-    return replace(new or old, **traffic)
+def _traffic(n_clients, *parts):
+    """What clients have sent and received: of each part, a federation's clients ``of``, ``at``."""
+    out = {name: np.zeros(n_clients, dtype=np.int64) for name in ("bytes_up", "bytes_down")}
+    for federation, of, at in parts:
+        for name, values in out.items():
+            values[at] = getattr(federation, name)[of]
+    return out
 
 
 def _merged(n_clients, keep, old, at, new):

@@ -21,8 +21,8 @@ class FederatedMethod(Protocol):
       begins, bool of shape (K,); by default all;
     * ``among(client_ids)``: the method when it knows all clients, which a server with a network
       learns only then;
-    * ``update_like(broadcast)``: an update of the shape that any client's has; by default a server
-      makes one of random rows.
+    * ``update_like(schema, broadcast)``: an update of the shape that any client's has; by default a
+      server makes one of random rows.
     """
 
     n_rounds: int

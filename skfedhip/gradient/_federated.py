@@ -1,0 +1,80 @@
+"""A gradient classifier whose clients are in different places."""
+
+import numpy as np
+
+from ..federated import FederatedMixin
+from ..protocol import FederationState
+from ._method import ServerState
+from ._monitor import models_of
+
+
+class GradientFederated(FederatedMixin):
+    """The two ends of a federation of a gradient classifier."""
+
+    def _begin(self, schema):
+        rows = np.empty((0, *schema.row_shape), self.dtype)
+        self._start(rows, schema.classes, self._new_seed())
+        self._fitted_method = self._make_method(None)
+
+    def _check_federated(self):
+        super()._check_federated()
+        for name, instead in (
+            ("validation_fraction", "find n_rounds on rows of one place"),
+            ("patience", "find n_rounds on rows of one place"),
+            ("checkpoint", "clients and server keep their own state between rounds"),
+        ):
+            self._refuse_apart(name, instead)
+
+    def _refuse_apart(self, name, instead):
+        """Refuse a parameter that takes all clients in one place."""
+        value = getattr(self, name)
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} takes what all clients have in one place; pass None, and "
+                f"{instead}."
+            )
+
+    def _client_block(self, X, y, client, sample_weight=None):
+        """The rows of one client."""
+        if sample_weight is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes no sample_weight; load rows and labels alone."
+            )
+        X, y, ids = self._validate_training(np.asarray(X), y, [client] * len(X), reset=False)
+        self._check_labels(np.unique(y))
+        self._check_shape(X)
+        return self._block(X, y, ids)
+
+    def _finish_federated(self, block, broadcasts, state, traffic):
+        """The estimator fitted, with the one client's personal model.
+
+        What the server averages and sends to nobody, for clients that nobody knows, is the client's
+        own here.
+        """
+        method, last = self._fitted_method, broadcasts[-1]
+        own = method.personalize(block, last, state)
+        missing = method.initial().keys() - last.parameters.keys()
+        server_state = ServerState({name: own[name][0].numpy() for name in missing})
+        state = method.states_of(1, last) if state is None else state
+        self.clients_, self._seen = block.client_ids, block.class_weights > 0
+        self._end_at(last, server_state, state, own, traffic)
+        self._report(block)
+        return self
+
+    def _finish_globally(self, block, broadcasts, server_state):
+        """The estimator fitted, with the global model alone."""
+        method, last = self._fitted_method, broadcasts[-1]
+        nothing = np.zeros((2, 0), dtype=np.int64)
+        self._end_at(last, server_state, method.states_of(0, last), {}, nothing)
+        self._told = {name: np.empty(0) for name in self._watched(method)}
+        self._publish()
+        return self
+
+    def _end_at(self, last, server_state, states, own, traffic):
+        """Become what has been through rounds elsewhere; ``traffic`` has the last message in it."""
+        up, down = traffic
+        self._federation = FederationState(last, server_state, [states], up, down - last.nbytes)
+        models = models_of(self._fitted_method, self._federation, [own])
+        self._models = {"last": models, "best": None}
+        # Where losses are known at all, it is the last.
+        self._losses = [np.nan] * (models.n_round - 1) + [server_state.loss]
