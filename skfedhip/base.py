@@ -1,5 +1,6 @@
 """The scikit-learn shell of every personalized classifier: ids, labels, validation, predict."""
 
+import copy
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager, nullcontext
 from numbers import Integral
@@ -132,6 +133,10 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
     def _temperature(self):
         """What scores are divided by before the softmax."""
         return getattr(self, "temperature_", 1.0)
+
+    def _light(self):
+        """A copy that has no more than predicting takes."""
+        return copy.copy(self)
 
     @property
     def bytes_up_(self):

@@ -19,7 +19,14 @@ class FederatedMixin:
       for the server, which has no rows: ``block`` holds made-up ones.
 
     A subclass implements the last three, and ``_begin(schema)``, which readies an estimator for
-    rows that it has yet to see.
+    rows that it has yet to see. On a cluster the estimator itself is fitted, by
+
+    * ``_check_apart()``, which refuses parameters that take all rows in one place;
+    * ``_begin_apart(like, classes, totals)``: from an array of no rows, and the classes with the
+      sums of their weights, the factor of each class or None, the width of the rows that are
+      worked on, and the method that makes roots of Gram matrices of clients in several
+      partitions, None where a client's rows must be in one place;
+    * ``_fit_apart(clients, blocks)``, which runs the method on blocks that are elsewhere.
     """
 
     def _federated(self, schema):

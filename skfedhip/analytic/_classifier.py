@@ -353,6 +353,12 @@ class ClosedFormClassifier(
         self._solved_models()
         return self._bytes
 
+    def _light(self):
+        self._solved_models()
+        light = super()._light()
+        light._retained = None
+        return light
+
     def _personal_models(self, blocks):
         method = replace(self._fitted_method, calibrate=False)
         return [method.personalize(block, self._broadcast, None) for block in blocks]

@@ -28,6 +28,24 @@ class AnalyticFederated(FederatedMixin):
                 "message; pass a dict of weights instead."
             )
 
+    def _check_apart(self):
+        """Whatever all rows are summed up for is exact on partitions."""
+
+    def _begin_apart(self, like, classes, totals):
+        self._start(like, classes, retain=False)
+        self._prepare(None, None, None)
+        factor = None
+        if self.class_weight is not None:
+            factor = self._class_factors(np.arange(len(classes)), totals)
+        method = self._fitted_method
+        return factor, method.design_width(like.shape[1]), method
+
+    def _fit_apart(self, clients, blocks):
+        self.clients_ = clients
+        if self.retain_statistics:
+            self._retained = blocks.retained(self._fitted_method)
+        self._first_solve(blocks)
+
     def _client_block(self, X, y, client, sample_weight=None):
         """The rows of one client."""
         X, y, ids = self._validate_training(np.asarray(X), y, [client] * len(X), reset=False)

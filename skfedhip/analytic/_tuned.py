@@ -64,6 +64,17 @@ class TunedClassifier(ClosedFormClassifier):
             f"{name.removesuffix('CV')} with the parameters that it found."
         )
 
+    def _check_apart(self):
+        if self.cv is not None:
+            raise ValueError(
+                f"cv={self.cv!r} deals all rows into folds, which takes all labels in one place; "
+                "pass cv=None, which leaves rows out one by one and is exact on partitions too."
+            )
+
+    def _begin_apart(self, like, classes, totals):
+        factor, width, _ = super()._begin_apart(like, classes, totals)
+        return factor, width, None  # a search leaves out rows, not roots of them
+
     def _restricts_classes(self):
         return getattr(self, "local_classes_only_", self.local_classes_only is True)
 

@@ -90,6 +90,16 @@ class ClusterBlocks:
         with dask.config.set(_FEDERATION_MAY_BE_LARGE):
             return [model for each in dask.compute(*models) for model in each]
 
+    def map(self, function):
+        """``function(block)`` of all blocks, a list in their order."""
+        parts = [delayed(apply_to_blocks)(function, source.blocks) for source in self.sources]
+        return [answer for each in dask.compute(*parts) for answer in each]
+
+    @staticmethod
+    def fetch(states):
+        """What clients keep, brought here, block by block."""
+        return [state for each in dask.compute(*states) for state in each]
+
     def retained(self, method):
         """What all clients keep of their rows, as :class:`skfedhip.core.RetainedClients`."""
         parts = [delayed(retain)(method, source.blocks) for source in self.sources]
@@ -150,6 +160,11 @@ def personalize_blocks(message, blocks, states):
             method.personalize(block, broadcast, state)
             for block, state in zip(blocks or repeat(None), states, strict=False)
         ]
+
+
+def apply_to_blocks(function, blocks):
+    with single_blas_thread():
+        return [function(block) for block in blocks]
 
 
 def solve_clients(message, blocks):

@@ -1,15 +1,60 @@
 """A gradient classifier whose clients are in different places."""
 
+from math import prod
+
 import numpy as np
 
 from ..federated import FederatedMixin
-from ..protocol import FederationState
-from ._method import ServerState
+from ..protocol import FederationState, run_federation
+from ..utils._ids import concatenate_ids, lookup_ids
+from ._method import ServerState, concatenated
 from ._monitor import models_of
 
 
 class GradientFederated(FederatedMixin):
     """The two ends of a federation of a gradient classifier."""
+
+    def _check_apart(self):
+        instead = "find n_rounds on rows of one place"
+        self._refuse_apart("validation_fraction", instead)
+        self._refuse_apart("checkpoint", "persist the collections")
+        if self.warm_start:
+            raise ValueError("warm_start=True goes on in memory alone; pass False to start anew.")
+
+    def _begin_apart(self, like, classes, totals):
+        self._start(like, classes, self._new_seed())
+        return None, prod(like.shape[1:]), None
+
+    def _fit_apart(self, clients, blocks):
+        method = self._make_method(clients)
+        self._regroup(clients)
+        monitor = self._monitor(method, [], None, map, patience=self.patience)
+        with self._bar(0, self.n_rounds) as monitor.bar:
+            result = run_federation(method, blocks, self._schema(), after_round=monitor)
+        owners, seen = zip(*blocks.map(classes_of_clients), strict=True)
+        order = np.argsort(lookup_ids(clients, concatenate_ids(owners)))
+        states, own = (
+            {name: tensor[order] for name, tensor in concatenated(parts).items()}
+            for parts in (blocks.fetch(result.state.states), result.models)
+        )
+        self._fitted_method, self._losses = method, monitor.losses
+        self._seen = np.concatenate(seen)[order]
+        traffic = result.bytes_up, result.bytes_down
+        self._end_at(result.state.broadcast, result.state.server_state, states, own, traffic)
+        self._tell_apart(blocks, order)
+        self._publish()
+
+    def _tell_apart(self, blocks, order):
+        """What :meth:`_learned` finds out of clients, where their rows are."""
+        names = self._watched(self._fitted_method)
+        if names:
+            found = blocks.map(self._light()._learned)
+            self._told = {name: np.concatenate([f[name] for f in found])[order] for name in names}
+
+    def _light(self):
+        light = super()._light()
+        light._federation, light._history = None, {}
+        return light
 
     def _begin(self, schema):
         rows = np.empty((0, *schema.row_shape), self.dtype)
@@ -76,5 +121,10 @@ class GradientFederated(FederatedMixin):
         self._federation = FederationState(last, server_state, [states], up, down - last.nbytes)
         models = models_of(self._fitted_method, self._federation, [own])
         self._models = {"last": models, "best": None}
-        # Where losses are known at all, it is the last.
-        self._losses = [np.nan] * (models.n_round - 1) + [server_state.loss]
+        if not self._losses:  # where they are known at all, it is the last
+            self._losses = [np.nan] * (models.n_round - 1) + [server_state.loss]
+
+
+def classes_of_clients(block):
+    """Clients of a block, and which classes each has."""
+    return block.client_ids, block.class_weights > 0

@@ -2,14 +2,20 @@
 
 import numpy as np
 import pytest
+import torch.nn as nn
 from _data import IDS, assert_close, client_scores
 
-from skfedhip import FedAvgClassifier, FedCPClassifier, FedPerClassifier, gradient
+from skfedhip import (
+    DittoClassifier,
+    FedAvgClassifier,
+    FedCPClassifier,
+    FedPerClassifier,
+    gradient,
+)
 from skfedhip.federation._client import Unfit
-from skfedhip.federation._conductor import Conductor
 from skfedhip.federation._server import Server, probe_block
 from skfedhip.federation._wire import RefusedMessage, decode_broadcast, encode
-from skfedhip.gradient import CNN, MLP, FastText, ResNet18
+from skfedhip.gradient import MLP, FastText
 from skfedhip.gradient._updates import ClientModel
 from skfedhip.protocol import Schema
 
@@ -70,7 +76,7 @@ def global_model(conductor):
     return estimator._finish_globally(probe, history, server.server_state)
 
 
-@pytest.mark.parametrize("join_ratio", [1.0, 0.5, (0.3, 0.9)])
+@pytest.mark.parametrize("join_ratio", [1.0, (0.3, 0.9)])
 def test_a_federation_equals_a_fit(cls, data, join_ratio):
     estimator = make(cls, join_ratio=join_ratio)
     network, clf = network_of(estimator, data), fit(make(cls, join_ratio=join_ratio), data)
@@ -107,11 +113,13 @@ def test_models_of_half_precision_travel_as_they_are(data):
         np.testing.assert_allclose(own.global_params_[name], array, atol=1e-6)
 
 
-NETWORKS = {
-    "images": (CNN(4), (1, 16, 16)),
-    "batch normalization": (ResNet18(2), (3, 8, 8)),
-    "tokens": (FastText(9, 4), (5,)),
-}
+def convolution(shape):
+    """One with batch normalization, whose buffers travel too."""
+    layers = nn.Conv2d(shape[0], 2, 3), nn.BatchNorm2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers)
+
+
+NETWORKS = {"images": (convolution, (3, 4, 5)), "tokens": (FastText(9, 4), (5,))}
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -134,6 +142,7 @@ def test_networks_take_rows_of_their_shape(kind):
 # Who is lost, or lies.
 
 
+@pytest.mark.parametrize("cls", [DittoClassifier, FedCPClassifier])
 def test_a_client_that_dies_between_rounds_is_named_and_the_others_go_on(cls, data):
     """The others' last rounds are those of a federation without it that starts where they stand."""
     network = network_of(make(cls), data)
@@ -150,28 +159,35 @@ def test_a_client_that_dies_between_rounds_is_named_and_the_others_go_on(cls, da
     assert set(report.updated) == set(IDS) - {41}
     assert not [c for c, _, round_ in network.log if c == 41 and round_]
     assert conductor.server.roster == [c for c in sorted(IDS) if c != 41]
-    if cls is not gradient.FedSLRClassifier:  # its dual variables still count the lost client's
-        rest = make(cls, n_rounds=1).partial_fit(data.X, data.y, groups=data.groups)
-        left = data.without(41)
-        for _ in range(2):
-            rest.partial_fit(left.X, left.y, groups=left.groups)
-        others = [c for c in IDS if c != 41]
-        assert_each_client_has_its_model(network.fitted, rest, data.X, others)
+    rest = make(cls, n_rounds=1).partial_fit(data.X, data.y, groups=data.groups)
+    left = data.without(41)
+    for _ in range(2):
+        rest.partial_fit(left.X, left.y, groups=left.groups)
+    others = [c for c in IDS if c != 41]
+    assert_each_client_has_its_model(network.fitted, rest, data.X, others)
+
+
+class Clock:
+    """A time that passes by being looked at."""
+
+    now = 0.0
+
+    def monotonic(self):
+        self.now += 0.01
+        return self.now
+
+    def sleep(self, seconds):
+        pass
 
 
 def test_a_client_that_was_named_is_waited_for_once(data, monkeypatch):
-    rows, wait, ended = data.without(12), Conductor._wait, []
-
-    def watched(self, done, ask=lambda: None):
-        wait(self, done, ask)
-        ended.append(done())
-
-    monkeypatch.setattr(Conductor, "_wait", watched)
+    rows, clock = data.without(12), Clock()
+    monkeypatch.setattr("skfedhip.federation._conductor.time", clock)
     network = network_of(make(FedAvgClassifier), rows)
     patience = {"clients": IDS, "min_clients": 5, "round_seconds": 2.0}
     _, report = conduct(network, schema=schema_of(data), **patience)
     assert report.lost == [12]
-    assert ended.count(False) == 1
+    assert 2.0 < clock.now < 4.0
     others = set(IDS) - {12}
     assert_each_client_has_its_model(
         network.fitted, fit(make(FedAvgClassifier), rows), data.X, others
@@ -204,7 +220,7 @@ def test_a_client_that_comes_back_between_rounds_goes_on_from_what_it_kept(data)
     assert rounds[-1] == 3
 
 
-@pytest.mark.parametrize("after", [1, 5, 9, 14])
+@pytest.mark.parametrize("after", [1, 6, 13])
 def test_a_killed_server_goes_on_with_the_cohort_that_it_drew(after, data, tmp_path, monkeypatch):
     path, clf = tmp_path / "state", make(FedCPClassifier, n_rounds=4, join_ratio=0.5)
     network = network_of(clf, data)
@@ -272,6 +288,7 @@ def test_weights_are_refused(data):
         own._client_block(data.X, data.y, 3, data.weight)
 
 
+@pytest.mark.parametrize("cls", [FedPerClassifier, FedCPClassifier])
 def test_what_came_home_is_saved_and_goes_on(cls, data, tmp_path):
     network = network_of(make(cls), data)
     conduct(network, min_clients=6)
