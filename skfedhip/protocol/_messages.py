@@ -80,9 +80,18 @@ class Message(Sized):
             raise ValueError(f"{cls.__name__} has no array {min(left)!r}")
         return message
 
+    def arrays_to_send(self):
+        """What travels; a message that has a smaller form than its arrays gives that."""
+        return self.arrays()
+
+    @classmethod
+    def from_sent(cls, arrays):
+        """The message from what travelled."""
+        return cls.from_arrays(arrays)
+
     @property
     def nbytes(self):
-        """Size of all arrays in bytes."""
+        """Size in bytes of what travels."""
         return sum(array.nbytes for array in self.arrays().values())
 
     def check_like(self, expected):
