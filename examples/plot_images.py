@@ -13,7 +13,7 @@ features, FedHiP gives each office its own model, and the whole is one Pipeline.
 # Nothing is downloaded: the digits come with scikit-learn, the encoder with skfedhip.
 
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,7 +31,8 @@ from skfedhip.model_selection import ClientShuffleSplit
 
 digits = load_digits()
 office = partition_dirichlet(digits.target, 10, 0.3, min_size=20, random_state=0)
-folder = Path(mkdtemp())
+scans = TemporaryDirectory()
+folder = Path(scans.name)
 files = []
 for number, pixels in enumerate(digits.images):
     path = folder / f"office-{office[number]}" / f"{number}.png"
@@ -69,3 +70,4 @@ predictions = {name: model.predict(table.iloc[test]) for name, model in models.i
 display = ClientScoreDisplay.from_predictions(y[test], predictions, office[test])
 display.ax_.set_title("Accuracy of each office on images it has not seen")
 plt.show()
+scans.cleanup()

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -54,16 +55,18 @@ def test_readme_code_runs(capsys):
 
 
 @pytest.mark.parametrize("example", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
-def test_examples_run(example, monkeypatch):
+def test_examples_run(example, monkeypatch, tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
     pyplot = importlib.import_module("matplotlib.pyplot")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     shown = []
     monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.gcf()))
     namespace = {"__name__": "__main__"}
     exec(compile((ROOT / "examples" / example).read_text(), example, "exec"), namespace)
     assert shown
     assert all(figure.axes for figure in shown)
+    assert not any(path.name.startswith("tmp") for path in tmp_path.iterdir())  # tidied up
     pyplot.close("all")
     if "invariance" in example:
         moves = namespace["moves"]

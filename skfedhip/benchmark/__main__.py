@@ -11,6 +11,9 @@ from ._arguments import (
     method_names,
     n_jobs,
     output_file,
+    path,
+    picture_file,
+    step_size,
     whole_number,
 )
 from ._run import CLOSED_FORM, GROUPS, METHODS, evaluate
@@ -60,7 +63,11 @@ def main(argv=None):
         0; errors of the user's leave with SystemExit of code 2 and one sentence on stderr.
     """
     args = _parser().parse_args(argv)
-    return args.run(args) or 0
+    try:
+        args.run(args)
+    except (OSError, ValueError, ImportError, FloatingPointError, MemoryError) as error:
+        args.parser.error(" ".join(str(error).split()) or "There is not enough memory.")
+    return 0
 
 
 def _parser():
@@ -86,6 +93,7 @@ def _add_dataset(commands, name, dataset):
         parser.add_argument(
             "--data-dir",
             metavar="DIR",
+            type=path,
             default=directory or None,
             required=not directory,
             help="directory of its files" + (" (default: %(default)s)" if directory else ""),
@@ -145,7 +153,7 @@ def _add_run_options(option, methods):
     option(
         "--lr",
         metavar="S",
-        type=concentration,
+        type=step_size,
         help="step size of the gradient methods (default: each its own)",
     )
     option(
@@ -161,7 +169,7 @@ def _add_run_options(option, methods):
         type=output_file,
         help="write configuration, versions and unrounded results to this file too",
     )
-    option("--plot", metavar="FILE", type=output_file, help="draw one dot a client into this file")
+    option("--plot", metavar="FILE", type=picture_file, help="draw one dot a client into this file")
 
 
 def _add_measurements(commands):
@@ -205,9 +213,9 @@ def _run_dataset(args):
     records = [result.record() for result in results]
     print(render(configuration, records), flush=True)
     if args.json is not None:
-        _write(args, {"configuration": configuration, "results": records})
+        write_json(args.json, {"configuration": configuration, "results": records})
     if args.plot is not None:
-        _plot(args, {METHODS[result.name].label: result.scores for result in results})
+        _plot(args.plot, {METHODS[result.name].label: result.scores for result in results})
 
 
 def _set_known(estimator, **params):
@@ -218,40 +226,28 @@ def _set_known(estimator, **params):
 
 
 def _federation(args):
-    """Features (n, m), labels (n,) and clients (n,), or the end with one sentence."""
-    try:
-        if args.dataset.directory is None:
-            images, y = args.dataset.load()
-        else:
-            images, y = args.dataset.load(args.data_dir)
-        X = _data.features(images, args.features, args.cache, sys.stderr.isatty())
-    except (OSError, ValueError) as error:
-        args.parser.error(str(error))
+    """Features (n, m), labels (n,) and clients (n,), what is quick to fail first."""
+    _data.check_features(args.features)
+    if args.dataset.directory is None:
+        images, y = args.dataset.load()
+    else:
+        images, y = args.dataset.load(args.data_dir)
     try:
         groups = partition_dirichlet(
             y, args.clients, args.dirichlet, min_size=args.min_size, random_state=args.seed
         )
     except ValueError as error:
         options = f"--clients {args.clients} --dirichlet {args.dirichlet:g}"
-        args.parser.error(f"no split of the rows with {options}: {error}")
+        raise ValueError(f"no split of the rows with {options}: {error}") from None
+    X = _data.features(images, args.features, args.cache, sys.stderr.isatty())
     return X, y, groups
 
 
-def _plot(args, scores):
+def _plot(file, scores):
     from ..metrics import ClientScoreDisplay
 
-    try:
-        display = ClientScoreDisplay(scores, score_name="accuracy").plot()
-        display.figure_.savefig(args.plot, dpi=150)
-    except (ImportError, OSError, ValueError) as error:
-        args.parser.error(f"can't draw {str(args.plot)!r}: {error}")
-
-
-def _write(args, content):
-    try:
-        write_json(args.json, content)
-    except OSError as error:
-        args.parser.error(f"can't write the results to {str(args.json)!r}: {error.strerror}.")
+    display = ClientScoreDisplay(scores, score_name="accuracy").plot()
+    display.figure_.savefig(file, dpi=150)
 
 
 if __name__ == "__main__":

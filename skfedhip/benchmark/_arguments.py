@@ -4,8 +4,14 @@ import argparse
 import math
 from pathlib import Path
 
+import numpy as np
+
+from ..utils._files import check_writable
 from ._data import cache_directory
 from ._run import GROUPS, METHODS
+
+_LARGEST = float(np.finfo(np.float32).max)
+"""Networks are trained in single precision."""
 
 
 def whole_number(low, high=math.inf):
@@ -66,17 +72,61 @@ def method_names(text):
     return names
 
 
-def learning_rates(text):
-    return [concentration(each) for each in text.split(",")]
+def step_size(text):
+    value = concentration(text)
+    if value > _LARGEST:
+        raise argparse.ArgumentTypeError(f"must be at most {_LARGEST:g}, got {text!r}.")
+    return value
+
+
+def step_sizes(text):
+    return [step_size(each) for each in text.split(",")]
+
+
+def path(text):
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"there is no such home directory: {text!r}.") from None
 
 
 def output_file(text):
-    path = Path(text).expanduser()
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no directory {str(path.parent)!r}; make it.")
-    if path.exists() and not path.is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file; name one to write to.")
-    return path
+    file = path(text)
+    try:
+        folder = file.resolve().parent  # a link is written through
+        if not folder.is_dir():
+            raise argparse.ArgumentTypeError(f"there is no directory {str(folder)!r}; make it.")
+        if file.exists() and not file.is_file():
+            raise argparse.ArgumentTypeError(f"{text!r} is not a file; name one to write to.")
+        check_writable(folder)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return file
+
+
+def picture_file(text):
+    file = output_file(text)
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise argparse.ArgumentTypeError(
+            "pictures need matplotlib; pip install skfedhip[plot]."
+        ) from None
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if file.suffix[1:].lower() not in kinds:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must end in one of .{', .'.join(kinds)}, as matplotlib knows them."
+        )
+    return file
+
+
+def new_folder(text):
+    folder = path(text)
+    try:
+        check_writable(folder)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return folder
 
 
 def add_feature_options(option):
@@ -93,6 +143,7 @@ def add_feature_options(option):
     option(
         "--cache",
         metavar="DIR",
+        type=new_folder,
         default=cache_directory(),
         help="where a model's features are kept between runs (default: %(default)s)",
     )

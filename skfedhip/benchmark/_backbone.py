@@ -29,6 +29,8 @@ class Rates:
         Floating-point operations of the encoder for one image.
     matrix_rate : float
         Operations per second of a large matrix product in the same precision.
+    device : str
+        Where all of it was computed.
     """
 
     transformer: float
@@ -36,6 +38,7 @@ class Rates:
     loop: float
     flops: float
     matrix_rate: float
+    device: str
 
     @property
     def of_matrix_rate(self):
@@ -50,7 +53,7 @@ def measure(model, device, n_images, repeats):
     model : str
         Of ``ViTMAETransformer``, or "base-sized", random weights of vit-mae-base's shape.
     device : str
-        Where, as torch names it.
+        Where, as torch names it; "auto" is a GPU if there is one.
     n_images : int
         How many images the batched ways are timed on.
     repeats : int
@@ -60,6 +63,9 @@ def measure(model, device, n_images, repeats):
     -------
     Rates
     """
+    from ..feature_extraction._device import resolve_device
+
+    device = str(resolve_device(device))
     if model != _RANDOM_BASE:
         return _measure(model, device, n_images, repeats)
     from transformers import ViTMAEConfig, ViTMAEModel
@@ -100,8 +106,10 @@ def _measure(model, device, n_images, repeats):
             if not np.isfinite(result).all():
                 raise AssertionError(f"{name} gave features that are not finite: the race is void.")
     rates = {name: n_images / min(values[1:]) for name, values in seconds.items()}
-    loop = _LOOPED / _seconds_one_by_one(plan, extraction, images[:_LOOPED])
-    return Rates(**rates, loop=loop, flops=_flops(plan), matrix_rate=_matrix_rate(plan))
+    looped = images[:_LOOPED]
+    loop = len(looped) / _seconds_one_by_one(plan, extraction, looped)
+    arithmetic = {"flops": _flops(plan), "matrix_rate": _matrix_rate(plan)}
+    return Rates(**rates, loop=loop, **arithmetic, device=device)
 
 
 def _seconds_one_by_one(plan, extraction, images):
@@ -173,13 +181,10 @@ def add_arguments(parser):
 
 def run(args):
     """Measure and print."""
-    try:
-        rates = measure(args.model, args.device, args.images, args.repeats)
-    except (OSError, ValueError) as error:
-        args.parser.error(str(error))
+    rates = measure(args.model, args.device, args.images, args.repeats)
     ways = (("its encoder alone", rates.encoder), ("one image at a time", rates.loop))
     share = f"{100 * rates.of_matrix_rate:.0f} %"
-    print(f"{args.model} on {args.device}, images per second")
+    print(f"{args.model} on {rates.device}, images per second")
     print(f"  {'ViTMAETransformer':22}{rates.transformer:12,.1f}")
     for name, rate in ways:
         print(f"  {name:22}{rate:12,.1f}{rates.transformer / rate:10.2f}x")

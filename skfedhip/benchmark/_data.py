@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,15 +49,26 @@ def load_idx_pooled(directory=FASHION_MNIST):
     return data.images, data.target
 
 
-def load_cifar_pooled(directory):
+def load_cifar_pooled(directory, n_classes):
     """CIFAR-10 or CIFAR-100, training and test images pooled: (n, 32, 32, 3) bytes and labels."""
-    data = load_cifar(directory)
+    data = load_cifar(directory, n_classes)
     return data.images, data.target
 
 
 def load_folder_pooled(directory):
     """Paths (n,) and labels (n,) of a folder of image folders, all parts pooled."""
     data = load_image_folder(directory)
+    return data.paths, data.target
+
+
+def load_tiny_imagenet(directory):
+    """Paths (n,) and labels (n,) of Tiny-ImageNet, both parts pooled."""
+    data = load_image_folder(directory)
+    if data.train_size == len(data.target):
+        raise ValueError(
+            f"{str(directory)!r} is not Tiny-ImageNet, which has train and val with its "
+            "val_annotations.txt; run imagenet-r on other folders of images."
+        )
     return data.paths, data.target
 
 
@@ -100,18 +112,30 @@ DATASETS = {
         directory=FASHION_MNIST,
     ),
     "cifar10": Dataset(
-        "CIFAR-10", load_cifar_pooled, "the Python or binary batches of CIFAR-10 on disk"
+        "CIFAR-10",
+        partial(load_cifar_pooled, n_classes=10),
+        "the Python or binary batches of CIFAR-10 on disk",
     ),
     "cifar100": Dataset(
-        "CIFAR-100", load_cifar_pooled, "the Python or binary batches of CIFAR-100 on disk"
+        "CIFAR-100",
+        partial(load_cifar_pooled, n_classes=100),
+        "the Python or binary batches of CIFAR-100 on disk",
     ),
     "tiny-imagenet": Dataset(
-        "Tiny-ImageNet", load_folder_pooled, "Tiny-ImageNet's directory on disk"
+        "Tiny-ImageNet", load_tiny_imagenet, "Tiny-ImageNet's directory on disk"
     ),
     "imagenet-r": Dataset(
         "ImageNet-R", load_folder_pooled, "ImageNet-R's directory, or any with a folder a class"
     ),
 }
+
+
+def check_features(kind):
+    """Raise OSError or ValueError unless :func:`features` knows the kind."""
+    if kind != "pixels":
+        from ..feature_extraction import ViTMAETransformer
+
+        ViTMAETransformer(kind)._plan()
 
 
 def features(images, kind, cache=None, progress=False):

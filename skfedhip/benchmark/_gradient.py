@@ -15,10 +15,11 @@ from . import _data
 from ._arguments import (
     add_feature_options,
     concentration,
-    learning_rates,
     method_names,
     n_jobs,
     output_file,
+    path,
+    step_sizes,
     whole_number,
 )
 from ._run import GROUPS, METHODS
@@ -33,6 +34,7 @@ def add_arguments(parser):
     option(
         "--data-dir",
         metavar="DIR",
+        type=path,
         help="folder of idx files of images, such as Fashion-MNIST's; without it, digits",
     )
     add_feature_options(option)
@@ -52,7 +54,7 @@ def add_arguments(parser):
     option(
         "--lrs",
         metavar="S,S",
-        type=learning_rates,
+        type=step_sizes,
         default=[0.005, 0.02, 0.05],
         help="step sizes that each method chooses from, by held-out training rows",
     )
@@ -66,10 +68,9 @@ def add_arguments(parser):
 
 def run(args):
     """Measure and print the table."""
-    try:
-        X, y = _load(args)
-    except (OSError, ValueError) as error:
-        args.parser.error(str(error))
+    X, y = _load(args)
+    for seed in range(args.seeds):  # before an hour of work: can all of them be dealt?
+        _deal(y, seed, args)
     work = [(name, seed) for seed in range(args.seeds) for name in args.methods]
     runs = {name: [] for name in args.methods}
     for name, seed in tqdm(work, desc="gradient", disable=None):
@@ -80,10 +81,21 @@ def run(args):
 
 
 def _load(args):
+    _data.check_features(args.features)
     images, y = (
         _data.load_digits() if args.data_dir is None else _data.load_idx_pooled(args.data_dir)
     )
     return _data.features(images, args.features, args.cache, sys.stderr.isatty()), y
+
+
+def _deal(y, seed, args):
+    """Rows of a federation, and the client of each."""
+    rows = np.arange(len(y))
+    if args.rows is not None and args.rows < len(y):
+        rows = np.random.default_rng(seed).permutation(len(y))[: args.rows]
+    return rows, partition_dirichlet(
+        y[rows], args.clients, args.dirichlet, min_size=10, random_state=seed
+    )
 
 
 def measure(name, X, y, seed, args):
@@ -95,10 +107,8 @@ def measure(name, X, y, seed, args):
         Test accuracy ("mean" over clients, "worst"), "lr", the loss of the "first" and "last"
         round, and how many clients are given "one_class" only, though their test rows have more.
     """
-    if args.rows is not None and args.rows < len(y):
-        rows = np.random.default_rng(seed).permutation(len(y))[: args.rows]
-        X, y = X[rows], y[rows]
-    groups = partition_dirichlet(y, args.clients, args.dirichlet, min_size=10, random_state=seed)
+    rows, groups = _deal(y, seed, args)
+    X, y = X[rows], y[rows]
     ((train, test),) = ClientShuffleSplit(random_state=seed).split(X, y, groups)
     if args.standardize:
         X = FederatedStandardScaler().fit(X[train]).transform(X)

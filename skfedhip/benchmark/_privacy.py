@@ -15,7 +15,7 @@ from ..metrics import client_scores, client_summary
 from ..model_selection import ClientShuffleSplit
 from ..privacy import GaussianMechanism
 from . import _data
-from ._arguments import concentration, output_file, positive_numbers, whole_number
+from ._arguments import concentration, output_file, path, positive_numbers, whole_number
 from ._table import write_json
 
 _COLUMNS = {
@@ -32,6 +32,7 @@ def add_arguments(parser):
     option(
         "--data-dir",
         metavar="DIR",
+        type=path,
         default="/usr/share/datasets/fashion-mnist",
         help="directory of the four idx files, plain or gzipped (default: %(default)s)",
     )
@@ -72,13 +73,12 @@ def add_arguments(parser):
 
 def run(args):
     """Measure, print and maybe write the table."""
-    try:
-        images, y = _data.load_idx_pooled(args.data_dir)
-        X = _data.features(images, "pixels")
-        split = [_rows(X, y, args, seed) for seed in range(args.seeds)]
-    except (OSError, ValueError) as error:
-        args.parser.error(str(error))
     delta = 1e-6
+    for epsilon in filter(np.isfinite, args.epsilons):  # is there a noise for each of them?
+        _ = GaussianMechanism(epsilon, delta).noise_multiplier
+    images, y = _data.load_idx_pooled(args.data_dir)
+    X = _data.features(images, "pixels")
+    split = [_rows(X, y, args, seed) for seed in range(args.seeds)]
     table, local = np.zeros((len(args.epsilons), len(_COLUMNS), args.seeds)), np.zeros(args.seeds)
     bar = tqdm(total=args.seeds * (table[..., 0].size + 1), desc="privacy", disable=None)
     for seed, rows in enumerate(split):

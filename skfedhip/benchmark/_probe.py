@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from ..datasets import load_idx
 from . import _data
-from ._arguments import output_file, whole_number
+from ._arguments import output_file, path, whole_number
 from ._table import write_json
 
 
@@ -38,14 +38,17 @@ def measure(model, data, rows=None):
     size = data.train_size if rows is None else min(rows, data.train_size)
     train, test = slice(size), slice(data.train_size, None)
 
+    if len(np.unique(data.target[train])) < 2:
+        raise ValueError(f"The first {size} training rows are of one class; use more rows.")
+
     def accuracy(features):
         ridge = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(-1, 4, 11)))
         ridge.fit(features(data.images[train]), data.target[train])
         return float(ridge.score(features(data.images[test]), data.target[test]))
 
-    out = {"pixels": accuracy(lambda images: _data.features(images, "pixels"))}
     with TemporaryDirectory() as untrained:
-        _write_untrained(model, untrained)
+        _write_untrained(model, untrained)  # first of all: it finds out if there is such a model
+        out = {"pixels": accuracy(lambda images: _data.features(images, "pixels"))}
         for name, directory in ((model, model), ("untrained", untrained)):
             for pooling in ("cls", "mean"):
                 out[f"{name}, {pooling}"] = accuracy(_transformer(directory, pooling).transform)
@@ -63,7 +66,7 @@ def _write_untrained(model, directory):
     from transformers import ViTMAEConfig
 
     from ..feature_extraction._backbone import quiet_transformers
-    from ..pretraining import new_model
+    from ..pretraining._model import new_model
 
     checkpoint = _transformer(model, "cls")._plan().checkpoint
     with quiet_transformers():
@@ -78,6 +81,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
+        type=path,
         default=_data.FASHION_MNIST,
         help="directory of the four idx files (default: %(default)s)",
     )
@@ -96,10 +100,7 @@ def add_arguments(parser):
 
 def run(args):
     """Measure and print."""
-    try:
-        accuracies = measure(args.model, load_idx(args.data_dir), args.rows)
-    except (OSError, ValueError) as error:
-        args.parser.error(str(error))
+    accuracies = measure(args.model, load_idx(args.data_dir), args.rows)
     print("Accuracy of a ridge on the test rows")
     for name, accuracy in accuracies.items():
         print(f"  {name:24}{accuracy:8.4f}{accuracy - accuracies['pixels']:+10.4f}")

@@ -234,6 +234,7 @@ def compare_backbone(n_images, repeats):
 def compare_fedcp(sizes, repeats, images, bar):
     """FedCP's rounds against a plain loop of torch's autograd, one thread each."""
     from ..gradient import FedCPClassifier
+    from ..gradient._cut import Cut
     from ..gradient._reference import fedcp_loop
     from ..gradient._threads import single_torch_thread
 
@@ -245,8 +246,8 @@ def compare_fedcp(sizes, repeats, images, bar):
     with threadpool_limits(1), single_torch_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", SingleClassWarning)
         clf.fit(X, y, groups=groups)
-        method, block = clf._fitted_method, clf._block(X, y, groups)
-        blocks = block.cut_clients(method.clients_at_once())
+        method = clf._fitted_method
+        blocks = Cut.of(clf._block(X, y, groups), method.clients_at_once()).blocks
         for _ in range(repeats):  # by turns, since the machine's load changes
             seconds, result = _best(lambda: run_federation(method, blocks, clf._schema()), 1)
             ours.append(seconds)

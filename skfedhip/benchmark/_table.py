@@ -147,6 +147,11 @@ def write_json(path, content):
         Where to; a file that is there is replaced.
     content : dict
         Plain values, numpy's scalars among them; anything else is written as its repr.
+
+    Raises
+    ------
+    OSError
+        If it can't be written.
     """
     # The temporary file must be beside the real one: what a link names stays a link.
     path = Path(path).resolve()
@@ -155,6 +160,8 @@ def write_json(path, content):
     try:
         part.write_text(text + "\n", encoding="utf-8")
         os.replace(part, path)
+    except OSError as error:
+        raise OSError(f"can't write the results to {str(path)!r}: {error.strerror}.") from None
     finally:
         part.unlink(missing_ok=True)
 

@@ -180,8 +180,8 @@ class ClientBlock(Sized):
         return vars(self.detached())  # other processes get the block's rows, not all of X
 
     def clients(self, index):
-        """The block of the clients at ``index`` (increasing positions)."""
-        if len(index) == len(self.client_ids):
+        """The block of the clients at ``index``, in that order."""
+        if np.array_equal(index, np.arange(len(self.client_ids))):
             return self
         counts = self.counts[index]
         block = self._chosen(ragged_arange(self.offsets[:-1][index], counts))

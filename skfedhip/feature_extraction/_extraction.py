@@ -4,14 +4,21 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
+from numbers import Integral
 
 import numpy as np
 import torch
+
+from .._version import __version__
+from ._device import resolve_device
 
 _CPU_TOKENS = 4096
 _GPU_SHARE = 0.5
 _LIVE_COPIES = 8
 """Activations of the widest layer that are alive at a time, generously."""
+
+_READ_BYTES = 2**26
+"""Pixels, before they are resized, that are held at a time: photographs may be large."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,9 @@ class Plan:
         if not -depth <= layer < depth:
             raise ValueError(f"layer must be from {-depth} to {depth - 1}, got {layer}.")
         if image_size is not None:
-            size = (image_size, image_size) if np.isscalar(image_size) else tuple(image_size)
+            size = (image_size,) * 2 if isinstance(image_size, Integral) else tuple(image_size)
             preprocessing = replace(preprocessing, size=size)
-        size, patch = preprocessing.size, config["patch_size"]
-        if len(size) != 2 or any(side < patch or side % patch for side in size):
-            raise ValueError(
-                f"image_size must be multiples of the patch size, {patch}, got {image_size}."
-            )
+        _check_size(preprocessing.size, config["patch_size"], image_size)
         device = resolve_device(device)
         if dtype == "auto":
             dtype = "bfloat16" if device.type == "cuda" else "float32"
@@ -78,6 +81,7 @@ class Plan:
     def digest(self):
         """Hexadecimal digest of all that is above."""
         parts = {
+            "skfedhip": __version__,  # which decodes and resizes as this version does
             "weights": self.checkpoint.digest(),
             "config": self.checkpoint.config,
             "preprocessing": asdict(self.preprocessing),
@@ -95,15 +99,19 @@ class Plan:
         return Extraction(encoder, self.preprocessing, self.pooling)
 
 
-def resolve_device(name):
-    """torch.device of a name, "auto" being the GPU if there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"There is no device {str(name)!r} here ({reason}); pass 'cpu'.") from None
+def _check_size(size, patch, image_size):
+    """ValueError unless two whole numbers of patches make up the size."""
+    sides = all(isinstance(side, Integral) and side > 0 for side in size)
+    if sides and len(size) == 2 and not any(side % patch for side in size):
+        return
+    if image_size is None:
+        raise ValueError(
+            f"The checkpoint's images of {size} are no multiples of its patch size, {patch}; pass "
+            "image_size."
+        )
+    raise ValueError(
+        f"image_size must be one or two multiples of the patch size, {patch}, got {image_size!r}."
+    )
 
 
 @dataclass(frozen=True)
@@ -178,29 +186,44 @@ class Extraction:
                 yield _fetched(*waiting)
 
     def _read(self, images, rows):
-        read, problems = images.read(rows, self.encoder.config.num_channels)
+        parts, problems, left = [], {}, rows
+        while len(left):
+            read, failed = images.read(left, self.encoder.config.num_channels, _READ_BYTES)
+            problems.update(failed)
+            left = left[len(read) + len(failed) :]
+            if read:
+                parts.append(_in_parts(self._prepared, read))
         used = rows[[row not in problems for row in rows.tolist()]] if problems else rows
-        pixels = self.preprocessing(read, self._device).to(self.encoder.dtype) if read else None
+        pixels = torch.cat(parts) if len(parts) > 1 else next(iter(parts), None)
         return used, pixels, problems
+
+    def _prepared(self, images):
+        return self.preprocessing(images, self._device).to(self.encoder.dtype)
 
     @torch.inference_mode()
     def _forward(self, pixels):
         """Pooled features (b, p) on the device."""
         if pixels is None:
             return torch.empty(0, self.encoder.config.hidden_size)
-        try:
-            return self._pooled(pixels)
-        except torch.OutOfMemoryError:
-            if len(pixels) == 1:
-                raise
-        torch.cuda.empty_cache()
-        return torch.cat([self._forward(half) for half in pixels.tensor_split(2)])
+        return _in_parts(self._pooled, pixels)
 
     def _pooled(self, pixels):
         config = self.encoder.config
         own_size = pixels.shape[-2:] == (config.image_size, config.image_size)
         tokens = self.encoder(pixels, interpolate_pos_encoding=not own_size).last_hidden_state
         return tokens[:, 0] if self.pooling == "cls" else tokens[:, 1:].mean(dim=1)
+
+
+def _in_parts(function, batch):
+    """A function of a batch, of its halves where the device has no room for the whole."""
+    try:
+        return function(batch)
+    except torch.OutOfMemoryError:
+        if len(batch) == 1:
+            raise
+    torch.cuda.empty_cache()
+    middle = len(batch) // 2
+    return torch.cat([_in_parts(function, half) for half in (batch[:middle], batch[middle:])])
 
 
 def _fetched(rows, features, problems):

@@ -12,8 +12,11 @@ _MODES = {2: "bilinear", 3: "bicubic"}
 _RESIZE_BYTES = ("cpu",)
 """Devices on which torch resizes bytes."""
 
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_GREY = ((0.5,), (0.5,))
+_NORMAL = {1: ((0.5,), (0.5,)), 3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+"""Mean and deviation by the number of channels, ImageNet's for colour."""
+
+_STEPS = {"do_resize": True, "do_rescale": True, "do_center_crop": False, "do_pad": False}
+"""What an image processor may be told to do, and whether it is done here."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +44,31 @@ class Preprocessing:
 
         Without the former, images are resized to the model's own size and normalised by
         ImageNet's mean and deviation, as the published ViT-MAEs are, or to [-1, 1] if grey.
+
+        Raises
+        ------
+        ValueError
+            If the processor does anything else than to resize, to rescale and to normalise.
         """
-        size = processor.get("size", config["image_size"])
-        if isinstance(size, dict):
-            size = (size.get("height"), size.get("width"))
-        elif isinstance(size, int):
-            size = (size, size)
+        processor = {name: value for name, value in processor.items() if value is not None}
         resample = processor.get("resample", 2)
-        if None in tuple(size) or resample not in _MODES:
-            raise ValueError(
-                "The checkpoint's image processor must resize to a height and a width by the "
-                f"filter 2 or 3, got size {processor.get('size')} and resample {resample}."
-            )
-        mean, std = _GREY if config["num_channels"] == 1 else _IMAGENET
-        scale = 255 * processor.get("rescale_factor", 1 / 255)
-        if not processor.get("do_normalize", True):
-            mean, std = (0.0,), (1.0,)
+        if resample not in list(_MODES):
+            raise _refusal("resample", resample, "2 or 3")
+        for step, is_done in _STEPS.items():
+            if bool(processor.get(step, is_done)) != is_done:
+                raise _refusal(step, processor[step], is_done)
+        n_channels = config["num_channels"]
+        if n_channels not in _NORMAL:
+            raise ValueError(f"The model must take images of 1 or 3 channels, got {n_channels}.")
+        mean, std = _NORMAL[n_channels]
+        (factor,) = _numbers(processor, "rescale_factor", 1 / 255, 1, positive=True)
+        if processor.get("do_normalize", True):
+            mean = _numbers(processor, "image_mean", mean, n_channels)
+            std = _numbers(processor, "image_std", std, n_channels, positive=True)
         else:
-            mean, std = processor.get("image_mean", mean), processor.get("image_std", std)
-        mean, std = (tuple(float(value) / scale for value in values) for values in (mean, std))
-        return cls(tuple(size), _MODES[resample], mean, std)
+            mean, std = (0.0,) * n_channels, (1.0,) * n_channels
+        mean, std = (tuple(value / (255 * factor) for value in values) for values in (mean, std))
+        return cls(_sides(processor.get("size", config["image_size"])), _MODES[resample], mean, std)
 
     def __call__(self, images, device):
         """Pixel values of images.
@@ -101,6 +109,35 @@ class Preprocessing:
             # one product and one sum a pixel
             return batch.to(torch.float32).mul(1 / (255 * std)).sub_(mean / std)
         return batch.sub(mean).div_(std)
+
+
+def _refusal(name, value, wanted):
+    return ValueError(
+        f"The checkpoint's image processor has {name}={value!r}, where {wanted} is needed: other "
+        "ways to prepare images are not carried out; mend its preprocessor_config.json."
+    )
+
+
+def _numbers(processor, name, default, n, positive=False):
+    """n finite floats of a processor; one stands for all."""
+    try:
+        numbers = np.broadcast_to(np.asarray(processor.get(name, default), dtype=float), n)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if not np.isfinite(numbers).all() or (positive and numbers.min() <= 0):
+        wanted = f"{n} numbers" if n > 1 else "a number"
+        raise _refusal(name, processor[name], wanted + " above 0" * positive)
+    return tuple(numbers.tolist())
+
+
+def _sides(size):
+    """Height and width of the ``size`` of a processor."""
+    sides = (size.get("height"), size.get("width")) if isinstance(size, dict) else size
+    sides = (sides, sides) if isinstance(sides, int) else sides
+    whole = isinstance(sides, tuple | list) and all(isinstance(s, int) and s > 0 for s in sides)
+    if not whole or len(sides) != 2:
+        raise _refusal("size", size, "a height and a width")
+    return tuple(sides)
 
 
 def _by_shape(images):

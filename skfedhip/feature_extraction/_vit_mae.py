@@ -1,6 +1,7 @@
 """Images to features by the frozen encoder of a ViT-MAE."""
 
 import os
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 
@@ -36,10 +37,13 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     * arrays (n, h, w), (n, h, w, c) or (n, c, h, w) with c of 1 or 3; the last axis is taken for
       the channels where it can be. Whole numbers must be from 0 to 255, floats from 0 to 1;
     * rows (n, h * w * c), with ``image_shape``;
-    * paths of image files, as a list, an array, or one column of a DataFrame;
-    * a list of PIL images.
+    * paths of image files and PIL images, as a list, an array, or one column of a DataFrame; None,
+      NaN and pandas' NA are missing images.
 
-    Colour becomes grey for models of one channel, grey becomes colour for those of three.
+    Colour becomes grey for models of one channel, grey becomes colour for those of three. Files and
+    PIL images are turned upright as their EXIF data say, and transparent pixels are laid on white;
+    of an animation the first frame counts, or the one that a PIL image stands at. More than 8 bits
+    a channel are refused in them.
 
     Parameters
     ----------
@@ -47,8 +51,10 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Which checkpoint: "vit-mae-tiny", a small one for grey images that ships with skfedhip; a
         directory that ``save_pretrained`` or :func:`skfedhip.pretraining.pretrain_vit_mae` wrote;
         a model on the Hugging Face hub, such as "facebook/vit-mae-base"; or a ``ViTMAEModel`` or
-        ``ViTMAEForPreTraining``, whose weights then travel with pickles. Only safetensors are
-        read, never pickled weights, and no code comes with a model.
+        ``ViTMAEForPreTraining``, whose weights then travel with pickles; it is copied when it is
+        first used and whenever its weights have changed. Only safetensors are read, never pickled
+        weights, and no code comes with a model. Image processors that do anything else than to
+        resize to a height and a width, to rescale and to normalise are refused.
     pooling : {"cls", "mean"}, default="cls"
         Features are the class token, or the mean of the patches' tokens.
     layer : int, default=-1
@@ -59,22 +65,30 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         embeddings are interpolated. None is the checkpoint's own size.
     image_shape : tuple of int or None, default=None
         Shape of one image, where images come as flattened rows: (h, w), (h, w, c) or (c, h, w).
+        Arrays of images must be of this shape, if it is given.
     device : str, default="auto"
         Where to compute, as torch names it; "auto" is "cuda" where there is a GPU, else "cpu".
     dtype : {"auto", "float32", "bfloat16", "float16"}, default="auto"
         Precision of the encoder; "auto" is bfloat16 on a GPU, else float32. Features are float32.
     batch_size : int or "auto", default="auto"
-        Images at a time; "auto" goes by free memory on a GPU. A batch that does not fit is halved.
+        Images that the encoder sees at a time; "auto" goes by free memory on a GPU. A batch that
+        does not fit is halved. Whatever the number, images before resizing fill some 64 MB at most,
+        or are one.
     revision : str or None, default=None
         Branch, tag or commit of a model on the hub.
     local_files_only : bool, default=False
         Whether to use a hub's model only if it was downloaded before.
     cache : str, path-like, joblib.Memory or None, default=None
         Directory that keeps features by the content of the image and by all that they depend on,
-        so that a grid search computes them once. Safe to interrupt and to share by processes.
+        so that a grid search computes them once, and an image that comes twice. Safe to interrupt
+        and to share by processes; a call adds a file, and many small ones are merged. On a disk
+        that is full the features come with a warning and are not kept. The features are in
+        ``skfedhip-features`` below the directory, which nothing empties, or below that of a Memory,
+        whose ``clear`` removes them too.
     errors : {"raise", "nan"}, default="raise"
-        Images that are missing, damaged or have NaN pixels raise ValueError with their row, or
-        get features NaN.
+        Images that are missing, damaged or have NaN or infinite pixels raise ValueError with their
+        row, or get features NaN. Pixels out of range raise in any case: they are no damage of one
+        image, but a wrong scale of all.
     verbose : int, default=0
         Above 0, a progress bar with images per second on stderr.
 
@@ -173,6 +187,7 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             If the checkpoint is no ViT-MAE, or X holds no images.
         """
         as_images(X, self.image_shape)
+        self._cache_directory()
         self._plan()
         return self
 
@@ -192,41 +207,38 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Raises
         ------
         OSError
-            If there is no such checkpoint, or the hub can't be reached.
+            If there is no such checkpoint, the hub can't be reached, or there can be no directory
+            where the cache should be.
         ValueError
-            If X is empty or not images, or, with ``errors="raise"``, if one can't be read.
+            If X is empty or not images, if pixels are out of range, or, with ``errors="raise"``,
+            if an image can't be read.
         """
         self._validate_params()
         images = as_images(X, self.image_shape)
         plan = self._plan()
         features = np.full((len(images), plan.n_features), np.nan, dtype=np.float32)
-        rows = np.arange(len(images))
-        cache = None
-        if (directory := self._cache_directory()) is not None:
+        directory = self._cache_directory()
+        if directory is None:
+            for rows, values in self._features(images, plan, np.arange(len(images))):
+                features[rows] = values
+        else:
             cache = FeatureCache(directory / plan.digest(), plan.n_features)
-            digests = images.digests(rows)
-            rows = rows[~cache.get(digests, features)]
-        if len(rows) == 0:
-            return features
-        with tqdm(total=len(rows), unit="image", disable=not self.verbose) as bar:
-            new = self._features(images, rows, plan, bar)
-            if cache is not None:
-                new = cache.keep(new, digests)
-            for done, values in new:
-                features[done] = values
+            digests = images.digests(np.arange(len(images)))
+            cache.complete(digests, features, partial(self._features, images, plan))
         return features
 
-    def _features(self, images, rows, plan, bar):
+    def _features(self, images, plan, rows):
         """Yield rows and their features, batch by batch; see to images that can't be read."""
         if self.errors == "raise":
             _raise_for(images.missing(rows))
         extraction = plan.extraction()
         size = self.batch_size if self.batch_size != "auto" else extraction.batch_size()
-        for done, values, problems in extraction.run(images, rows, size):
-            if self.errors == "raise":
-                _raise_for(problems)
-            bar.update(len(done) + len(problems))
-            yield done, values
+        with tqdm(total=len(rows), unit="image", disable=not self.verbose) as bar:
+            for done, values, problems in extraction.run(images, rows, size):
+                if self.errors == "raise":
+                    _raise_for(problems)
+                bar.update(len(done) + len(problems))
+                yield done, values
 
     def _plan(self):
         """What is to be computed, and with what; reads configurations, not weights."""
@@ -240,8 +252,15 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _cache_directory(self):
         """Path or None."""
-        location = self.cache.location if isinstance(self.cache, Memory) else self.cache
-        return None if location is None else Path(location).expanduser() / "skfedhip-features"
+        location = self.cache
+        if isinstance(location, Memory):  # where its own clear() and reduce_size() reach
+            store = location.store_backend
+            location = None if store is None else store.location
+        if location is None:
+            return None
+        if not os.fspath(location):
+            raise ValueError("cache is an empty path; pass a directory or None.")
+        return Path(os.path.expanduser(location)) / "skfedhip-features"
 
     @property
     def _n_features_out(self):

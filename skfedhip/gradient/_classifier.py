@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..base import PersonalizedClassifier
 from ..core import ClientBlock
 from ..exceptions import SingleClassWarning
+from ..feature_extraction._device import resolve_device
 from ..protocol import Schema
 from ..utils._ids import check_same_kind, encode_ids, lookup_ids
 from ..utils._random import draw_seed
@@ -49,6 +50,7 @@ class GradientClassifier(
         "warm_start": ["boolean"],
         "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
+        "device": [str, torch.device],
         "dtype": [StrOptions({"float32", "float64"})],
         "verbose": ["verbose"],
     }
@@ -250,7 +252,6 @@ class GradientClassifier(
         return ClientBlock.from_arrays(X, labels, codes[order], clients, len(self.classes_))
 
     def _make_method(self, roster, **changed):
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         common = {
             "network": self._network,
             "roster": roster,
@@ -263,7 +264,7 @@ class GradientClassifier(
             "drop_last": self.drop_last,
             "join_ratio": self._checked_join_ratio(),
             "seed": self._seed,
-            "device": torch.device(device if self.device == "auto" else self.device),
+            "device": resolve_device(self.device),
             "dtype": getattr(torch, self.dtype),
             "init_params": self.init_params,
         }

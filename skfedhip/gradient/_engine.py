@@ -1,8 +1,8 @@
 """The one loop of stochastic gradient descent, for the clients of a block together.
 
-A step updates every client that still has a batch. Clients are ordered by their number of steps,
-so those at work are always the first ones: views of the stacked parameters, and nothing is done
-for the others. Weights of linear layers are updated by the factors of their gradient, which is
+A step updates every client that still has a batch. Clients come with the longest first, so those
+at work are always the first ones: views of the stacked parameters, and nothing is done for the
+others. Weights of linear layers are updated by the factors of their gradient, which is
 never multiplied out.
 """
 
@@ -14,6 +14,9 @@ import torch
 
 from ..utils._ids import id_bytes
 from ._functional import Outer
+
+GATHERED = 2**20
+"""Numbers of the rows that are gathered at once, for several steps."""
 
 
 def client_generator(seed, client, n_round):
@@ -44,24 +47,28 @@ class Batch(NamedTuple):
         Class codes.
     weight : Tensor of shape (a, B)
         1 / b for each of a client's b rows, 0 for what only fills up.
-    rows : Tensor of shape (a, B)
-        Where the rows stand among all rows.
+    frozen : Tensor of shape (a, B, p), or None
+        What the rows were given beside x.
     """
 
     x: torch.Tensor
     y: torch.Tensor
     weight: torch.Tensor
-    rows: torch.Tensor
+    frozen: torch.Tensor | None
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of several clients, one after another, and the clients' generators."""
+    """Rows of several clients, those with most of them first, and the clients' generators.
+
+    ``frozen`` may hold features of the rows that training leaves as they are.
+    """
 
     x: torch.Tensor
     y: torch.Tensor
     offsets: np.ndarray
     generators: Generators
+    frozen: torch.Tensor | None = None
 
     @property
     def counts(self):
@@ -170,70 +177,61 @@ def train(rows, params, gradients, schedule, descent, constants=None):
     losses : Tensor of shape (K,)
         Mean loss of each client's rows as it met them.
     """
-    counts = rows.counts
-    steps = schedule.n_steps(counts)
-    order = np.argsort(-steps, kind="stable")
-    index = torch.from_numpy(order).to(rows.x.device)
-    # Indexing copies, which the caller's parameters need anyway: those of one client too.
-    params = {name: p.expand(len(counts), *p.shape[1:])[index] for name, p in params.items()}
-    fixed = {"constants": constants or {}, "pull": descent.pull}
-    fixed = {key: {n: _ordered(p, index) for n, p in each.items()} for key, each in fixed.items()}
-    taken = _taken(rows, schedule, order, int(steps.max()))
-    losses = torch.zeros(len(counts), dtype=torch.float64, device=rows.x.device)
-    at_work = (steps[order][:, None] > np.arange(steps.max())).sum(0)
+    steps = schedule.n_steps(rows.counts)
+    params = {n: p.expand(len(steps), *p.shape[1:]).clone() for n, p in params.items()}
+    held = (params, constants or {}, descent.pull)
+    plan = _plan(rows, schedule, int(steps.max()))
+    losses = torch.zeros(plan.sizes.shape, dtype=torch.float64, device=rows.x.device)
     views, last = None, None
-    for step, a in enumerate(at_work.tolist()):
+    for step, batch in enumerate(_batches(rows, plan)):
+        a = len(batch.x)
         if a != last:
-            views, last = [_first(each, a) for each in (params, *fixed.values())], a
-        batch, sizes = _batch(rows, taken, step, a)
-        loss, grads = gradients(views[0], views[1], batch)
+            views, last = [_first(each, a) for each in held], a
+        losses[step, :a], grads = gradients(views[0], views[1], batch)
         descent.step(views[0], grads, views[2])
-        losses[:a] += loss * sizes
-    seen = torch.from_numpy(taken.sizes.sum(1)).to(losses.device)
-    back = torch.empty_like(index)
-    back[index] = torch.arange(len(counts), device=index.device)
-    return {name: p[back] for name, p in params.items()}, (losses / seen)[back]
+    met = torch.from_numpy(plan.sizes).to(losses.device)
+    return params, (losses * met).sum(0) / met.sum(0)
 
 
-class _Taken(NamedTuple):
-    """Rows of all steps: positions and weights (K, steps, B), and how many are real (K, steps)."""
+class _Plan(NamedTuple):
+    """Rows of all steps: positions and weights (steps, K, B), and how many are real (steps, K)."""
 
     rows: torch.Tensor
     weight: torch.Tensor
     sizes: np.ndarray
 
 
-def _taken(rows, schedule, order, n_steps):
-    taken = np.full((len(order), n_steps, schedule.batch_size), -1)
-    for i, k in enumerate(order):
-        own = schedule.sequence(int(rows.counts[k]), rows.generators, int(k))
-        taken[i, : len(own)] = np.where(own < 0, -1, own + rows.offsets[k])
+def _plan(rows, schedule, n_steps):
+    taken = np.full((n_steps, len(rows.counts), schedule.batch_size), -1)
+    for k, (start, n_rows) in enumerate(zip(rows.offsets, rows.counts.tolist(), strict=False)):
+        own = schedule.sequence(n_rows, rows.generators, k)
+        taken[: len(own), k] = np.where(own < 0, -1, own + start)
     real = taken >= 0
     sizes = real.sum(2)
     weight = real / np.maximum(sizes, 1)[..., None]
     tensor = torch.from_numpy(np.maximum(taken, 0)).to(rows.x.device)
     weight = torch.from_numpy(weight).to(rows.x.device, _float_type(rows.x))
-    return _Taken(tensor, weight, sizes)
+    return _Plan(tensor, weight, sizes)
 
 
 def _float_type(x):
     return x.dtype if x.is_floating_point() else torch.get_default_dtype()
 
 
-def _batch(rows, taken, step, a):
-    """The step's batch, no wider than its largest client's; and the clients' sizes (a,)."""
-    sizes = taken.sizes[:a, step]
-    width = int(sizes.max())
-    index, weight = taken.rows[:a, step, :width], taken.weight[:a, step, :width]
-    flat = index.reshape(-1)
-    x = rows.x[flat].view(a, width, *rows.x.shape[1:])
-    batch = Batch(x, rows.y[flat].view(a, width), weight, index)
-    return batch, torch.from_numpy(sizes).to(rows.x.device)
-
-
-def _ordered(tensor, index):
-    """A constant in the order of the clients; one for all is left as it is."""
-    return tensor if len(tensor) == 1 else tensor[index]
+def _batches(rows, plan):
+    """The batches of all steps, no wider than their largest client's; gathered many at a time."""
+    n_steps, n_clients, size = plan.rows.shape
+    at_once = max(1, GATHERED // (n_clients * size * max(rows.x[0].numel(), 1)))
+    widths, at_work = plan.sizes.max(1).tolist(), (plan.sizes > 0).sum(1).tolist()
+    for first in range(0, n_steps, at_once):
+        index = plan.rows[first : first + at_once]
+        x, y, frozen = (
+            None if each is None else each[index] for each in (rows.x, rows.y, rows.frozen)
+        )
+        for i in range(len(index)):
+            chosen = (i, slice(at_work[first + i]), slice(widths[first + i]))
+            own = None if frozen is None else frozen[chosen]
+            yield Batch(x[chosen], y[chosen], plan.weight[(first + i, *chosen[1:])], own)
 
 
 def _first(tensors, a):

@@ -1,6 +1,6 @@
 """FedCP: each row's features are split between a frozen global head and a personal one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from ..utils._ids import lookup_ids
 from ._classifier import GradientClassifier
-from ._functional import linear, linear_gradients, mmd, softmax_loss
+from ._functional import MeanDiscrepancy, linear, linear_gradients, softmax_loss
 from ._method import GradientMethod, with_init_params
 from ._policy import Policy
 
@@ -43,10 +43,12 @@ class FedCP(GradientMethod):
         """Extractor, policy and personal head are trained, and the mean of both heads sent up."""
         head = {n: p for n, p in shared.items() if n.startswith("head.")}
         start = {n: p for n, p in shared.items() if n not in head} | state
-        constants = {**head, "context": self.context(state["personal_head.weight"])}
-        params, losses = self.train(
-            rows, start, self.split_gradients(rows, shared), constants=constants
-        )
+        constants = {n: p if self.global_head else torch.zeros_like(p) for n, p in head.items()}
+        constants["context"] = self.context(state["personal_head.weight"])
+        if self.lam:
+            mapper = self.network.mapper(training=False)
+            rows = replace(rows, frozen=self.features(mapper, shared, rows.x))
+        params, losses = self.train(rows, start, self.split_gradients(rows), constants=constants)
         own = self.of_personal(params)
         upload = {n: p for n, p in params.items() if n not in own}
         for name, common in head.items():
@@ -60,37 +62,34 @@ class FedCP(GradientMethod):
         return normalize(weight.sum(1, keepdim=True), dim=2, eps=1e-12)
 
     def split(self, params, h, context):
-        """The share (a, B, p), or a number, of the features that the personal head gets."""
+        """The share of the features that the personal head gets (a, B, p), or the same of all."""
         if self.conditional:
             return self.policy(params, h * context)
-        return (0.5 if self.global_head else 1.0), None
+        return h.new_tensor(0.5 if self.global_head else 1.0), None
 
-    def split_gradients(self, rows, shared):
+    def split_gradients(self, rows):
         """Cross-entropy of both heads together and, times λ, the distance to frozen features."""
-        mapper, frozen = self.network.mapper(training=True), None
-        if self.lam:
-            frozen = self.features(self.network.mapper(training=False), shared, rows.x)
+        mapper, discrepancy = self.network.mapper(training=True), MeanDiscrepancy(rows.x)
 
         def gradients(params, constants, batch):
             h, pullback = mapper(params, batch.x)
             share, policy_pullback = self.split(params, h, constants["context"])
-            ours, others = share * h, (1 - share) * h
+            ours = share * h
             own_head, head = params["personal_head.weight"], constants["head.weight"]
             logits = linear(ours, own_head, params["personal_head.bias"])
-            if self.global_head:
-                logits += linear(others, head, constants["head.bias"])
+            logits += linear(h - ours, head, constants["head.bias"])
             loss, grad = softmax_loss(logits, batch.y, batch.weight)
             grads = linear_gradients("personal_head", grad, ours)
-            to_ours = torch.bmm(grad, own_head)
-            to_others = torch.bmm(grad, head) if self.global_head else 0.0
-            to_h = share * to_ours + (1 - share) * to_others
+            to_others = torch.bmm(grad, head)
+            gap = torch.bmm(grad, own_head).sub_(to_others)
+            to_h = torch.addcmul(to_others, share, gap)
             if self.conditional:
-                own, to_context = policy_pullback((to_ours - to_others) * h)
+                own, to_context = policy_pullback(gap.mul_(h))
                 grads |= own
-                to_h += to_context * constants["context"]
-            if frozen is not None:
-                distance, slope = mmd(h, frozen[batch.rows], batch.weight)
-                loss = loss + self.lam * distance
+                to_h.addcmul_(to_context, constants["context"])
+            if self.lam:
+                distance, slope = discrepancy(h, batch.frozen, batch.weight)
+                loss.add_(distance, alpha=self.lam)
                 to_h.add_(slope, alpha=self.lam)
             return loss, {**grads, **pullback(to_h)}
 
@@ -185,6 +184,8 @@ class FedCPClassifier(GradientClassifier):
         "conditional_policy": ["boolean"],
         "global_head": ["boolean"],
     }
+
+    _history_doc = '"client_accuracy", and "personal_rate", the mean share there'
 
     def __init__(
         self,

@@ -3,11 +3,13 @@
 from math import prod
 
 import numpy as np
+import torch
 
 from ..federated import FederatedMixin
 from ..protocol import FederationState, run_federation
 from ..utils._ids import concatenate_ids, lookup_ids
-from ._method import ServerState, concatenated
+from ._cut import Cut
+from ._method import ServerState
 from ._monitor import models_of
 
 
@@ -28,20 +30,18 @@ class GradientFederated(FederatedMixin):
     def _fit_apart(self, clients, blocks):
         method = self._make_method(clients)
         self._regroup(clients)
-        monitor = self._monitor(method, [], None, map, patience=self.patience)
+        monitor = self._monitor(method, None, None, map, patience=self.patience)
         with self._bar(0, self.n_rounds) as monitor.bar:
             result = run_federation(method, blocks, self._schema(), after_round=monitor)
         owners, seen = zip(*blocks.map(classes_of_clients), strict=True)
-        order = np.argsort(lookup_ids(clients, concatenate_ids(owners)))
-        states, own = (
-            {name: tensor[order] for name, tensor in concatenated(parts).items()}
-            for parts in (blocks.fetch(result.state.states), result.models)
-        )
+        order = lookup_ids(clients, concatenate_ids(owners))
+        cut, back = Cut([], torch.from_numpy(order)), np.argsort(order)
+        states, own = map(cut.join, (blocks.fetch(result.state.states), result.models))
         self._fitted_method, self._losses = method, monitor.losses
-        self._seen = np.concatenate(seen)[order]
+        self._seen = np.concatenate(seen)[back]
         traffic = result.bytes_up, result.bytes_down
         self._end_at(result.state.broadcast, result.state.server_state, states, own, traffic)
-        self._tell_apart(blocks, order)
+        self._tell_apart(blocks, back)
         self._publish()
 
     def _tell_apart(self, blocks, order):
@@ -119,7 +119,7 @@ class GradientFederated(FederatedMixin):
         """Become what has been through rounds elsewhere; ``traffic`` has the last message in it."""
         up, down = traffic
         self._federation = FederationState(last, server_state, [states], up, down - last.nbytes)
-        models = models_of(self._fitted_method, self._federation, [own])
+        models = models_of(self._fitted_method, self._federation, own)
         self._models = {"last": models, "best": None}
         if not self._losses:  # where they are known at all, it is the last
             self._losses = [np.nan] * (models.n_round - 1) + [server_state.loss]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
-"""b of the kernels exp(-‖x - y‖² / 2b) that are summed in :func:`mmd`."""
+"""b of the kernels exp(-‖x - y‖² / 2b) that are summed in :class:`MeanDiscrepancy`."""
 
 
 class Outer(NamedTuple):
@@ -53,7 +53,7 @@ def normalize(x, scale, shift, eps=1e-5):
     standard, mean, inverse = torch.native_layer_norm(x, width, None, None, eps)
 
     def pullback(grad):
-        inner = torch.ops.aten.native_layer_norm_backward(
+        inner = torch.ops.aten.native_layer_norm_backward.default(
             grad * scale[:, None], x, width, mean, inverse, None, None, [True, False, False]
         )[0]
         return inner, (grad * standard).sum(1), grad.sum(1)
@@ -61,27 +61,31 @@ def normalize(x, scale, shift, eps=1e-5):
     return torch.addcmul(shift[:, None], standard, scale[:, None]), pullback
 
 
-def mmd(x, y, weight):
-    """Squared maximum mean discrepancy of two weighted batches, and its gradient in x.
+class MeanDiscrepancy:
+    """Squared maximum mean discrepancy of two weighted batches, and its gradient in the first.
 
     With signed weights w = (weight, -weight) of the rows z = (x, y) it is wᵀ K w: the mean over all
     pairs, a row with itself among them, of k(x, x') + k(y, y') - 2 k(x, y').
 
-    Returns
-    -------
-    value : Tensor of shape (a,)
-    grad : Tensor of shape (a, B, p)
+    Parameters
+    ----------
+    like : Tensor
+        Of the dtype and the device of the batches.
     """
-    z = torch.cat([x, y], 1)
-    signed = torch.cat([weight, -weight], 1)
-    products = torch.bmm(z, z.mT)
-    norms = products.diagonal(dim1=1, dim2=2)
-    distances = (norms[:, :, None] + norms[:, None]).sub_(products, alpha=2)
-    kernel, slope = 0.0, 0.0
-    for bandwidth in BANDWIDTHS:
-        each = torch.exp(distances * (-0.5 / bandwidth))
-        kernel = kernel + each
-        slope = slope - each * (0.5 / bandwidth)
-    value = torch.einsum("ai,aij,aj->a", signed, kernel, signed)
-    pairs = slope[:, : x.shape[1]] * (weight[:, :, None] * signed[:, None])
-    return value, 4 * (pairs.sum(2, keepdim=True) * x - torch.bmm(pairs, z))
+
+    def __init__(self, like):
+        self.rates = -0.5 / like.new_tensor(BANDWIDTHS)
+        self.sums = torch.stack([torch.ones_like(self.rates), self.rates], 1)
+
+    def __call__(self, x, y, weight):
+        """The value (a,) for x, y of shape (a, B, p), and the gradient of x's shape."""
+        z = torch.cat([x, y], 1)
+        signed = torch.cat([weight, -weight], 1)[..., None]
+        products = torch.bmm(z, z.mT)
+        norms = products.diagonal(dim1=1, dim2=2)
+        distances = (norms[:, :, None] + norms[:, None]).sub_(products, alpha=2)
+        kernel, slope = (torch.exp(distances[..., None] * self.rates) @ self.sums).unbind(-1)
+        value = (torch.bmm(kernel, signed) * signed).sum((1, 2))
+        pairs = slope[:, : x.shape[1]] * torch.bmm(weight[..., None], signed.mT)
+        grad = torch.addcmul(torch.bmm(pairs, z), pairs.sum(2, keepdim=True), x, value=-1)
+        return value, grad.mul_(-4)

@@ -10,6 +10,7 @@ import torch
 
 from ..core import ClientBlock
 from ..protocol import Broadcast
+from ._cut import longest_first
 from ._engine import Descent, Generators, Rows, Schedule, train
 from ._functional import linear, linear_gradients, softmax_loss
 from ._networks import Network
@@ -17,6 +18,9 @@ from ._updates import ClientModel, ModelUpdate
 
 BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
 """Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
+
+SUMMED_AT_ONCE = 2**15
+"""Numbers of a client that are added to the other clients' at a time."""
 
 ROWS_AT_ONCE = 4096
 """Rows that are mapped to features at a time where nothing is trained."""
@@ -101,7 +105,7 @@ class GradientMethod:
 
     def new_state(self, parameters):
         """What a client has before its first round, from what has come down; of one client."""
-        return self.of_personal(self.initial())
+        return self.of_personal(self.start)
 
     def local(self, rows, shared, state, n_round):
         """A client's round, for all clients of a chunk.
@@ -187,7 +191,7 @@ class GradientMethod:
 
     def initialize(self, schema):
         """Initial parameters."""
-        return ModelBroadcast(self.shared_of(self.initial()), np.zeros((), dtype=np.int64))
+        return ModelBroadcast(self.shared_of(self.start), np.zeros((), dtype=np.int64))
 
     def shared_of(self, params):
         """The parameters that go down."""
@@ -199,17 +203,19 @@ class GradientMethod:
         n_round = int(broadcast.n_round)
         if state is None:
             state = self.states_of(len(block.client_ids), broadcast)
-        joins = np.flatnonzero(self.joins(block.client_ids, n_round))
+        joins = self.joins(block.client_ids, n_round)
         shared = self.on_device(broadcast.parameters, one=True)
         updates, state = [self._nothing()], {n: tensor.clone() for n, tensor in state.items()}
-        for index in self._chunks(joins):
+        for index in self._chunks(block, joins):
             part = block.clients(index)
             rows = self.rows_of(part, n_round)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 upload, new, losses = self.local(rows, shared, own, n_round)
-            _check_finite(upload, losses, part.client_ids, n_round, self.lr)
-            updates.append(self._summed(upload, losses, part.counts))
+            update = self._summed(upload, losses, part.counts)
+            if not update.is_finite():
+                self._name_diverged(upload, losses, part.client_ids, n_round)
+            updates.append(update)
             for name, tensor in new.items():
                 state[name][index] = tensor.cpu()
         return reduce(add, updates), state
@@ -230,7 +236,7 @@ class GradientMethod:
 
     def new_server_state(self, broadcast):
         """What the server has before the first round."""
-        return ServerState(self.of_personal(self.initial()))
+        return ServerState(self.of_personal(self.start))
 
     @torch.no_grad()
     def personalize(self, block, broadcast, state):
@@ -239,14 +245,17 @@ class GradientMethod:
         if state is None:
             state = self.states_of(len(block.client_ids), broadcast)
         shared = self.on_device(broadcast.parameters, one=True)
-        parts = []
-        for index in self._chunks(np.arange(len(block.client_ids))):
+        n_clients, personal = len(block.client_ids), {}
+        for index in self._chunks(block, np.ones(n_clients, dtype=bool)):
             rows = self.rows_of(block.clients(index), n_round)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 own = self.personal_parameters(rows, shared, own, n_round)
-            parts.append({name: tensor.cpu() for name, tensor in own.items()})
-        return concatenated(parts)
+            for name, tensor in own.items():
+                if name not in personal:
+                    personal[name] = tensor.new_empty(n_clients, *tensor.shape[1:], device="cpu")
+                personal[name][index] = tensor.cpu()
+        return personal
 
     # Pieces of the verbs.
 
@@ -307,11 +316,18 @@ class GradientMethod:
         return max(1, BLOCK_BYTES[self.device.type] // self._model_bytes)
 
     @cached_property
-    def _model_bytes(self):
-        return sum(array.nbytes for array in self.initial().values())
+    def start(self):
+        """Initial parameters, drawn once; read, never written."""
+        return self.initial()
 
-    def _chunks(self, index):
-        size = self.clients_at_once()
+    @cached_property
+    def _model_bytes(self):
+        return sum(array.nbytes for array in self.start.values())
+
+    def _chunks(self, block, chosen):
+        """Positions of the chosen clients that are trained together, the longest first."""
+        order = longest_first(block.counts)
+        index, size = order[chosen[order]], self.clients_at_once()
         return [index[i : i + size] for i in range(0, len(index), size)]
 
     @contextmanager
@@ -335,13 +351,19 @@ class GradientMethod:
         if len(counts) == 1:
             own = {name: stacked[0].cpu().numpy() for name, stacked in upload.items()}
             return ClientModel(own, weights.sum(), loss)
-        sums = {}
-        for name, stacked in upload.items():
-            total = np.zeros(stacked.shape[1:])
-            for weight, tensor in zip(weights, stacked.cpu().numpy(), strict=True):
-                total += weight * tensor
-            sums[name] = total
+        sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
+
+    def _name_diverged(self, upload, losses, client_ids, n_round):
+        """Raise, for the first of the clients whose loss or parameters are not finite."""
+        finite = losses.isfinite()
+        for stacked in upload.values():
+            finite = finite & stacked.reshape(len(stacked), -1).isfinite().all(1)
+        client = client_ids.tolist()[int(finite.cpu().numpy().argmin())]
+        raise FloatingPointError(
+            f"training diverged at client {client!r} in round {n_round + 1} with lr={self.lr:g}: "
+            "its loss or parameters are not finite; lower lr, or scale the features."
+        )
 
 
 def _writable(array):
@@ -349,16 +371,19 @@ def _writable(array):
     return np.require(array, requirements="W") if isinstance(array, np.ndarray) else array
 
 
+def _weighted_sum(weights, stacked):
+    """In float64, of so many numbers at a time that they stay in the processor's cache."""
+    weights = torch.from_numpy(weights).to(stacked.device)
+    parts = stacked.reshape(len(stacked), -1).split(SUMMED_AT_ONCE, 1)
+    total = torch.cat([weights @ part.double() for part in parts])
+    return total.view(stacked.shape[1:]).cpu().numpy()
+
+
 def pulled_to(target, strength, weight_decay):
     """Keywords of :meth:`GradientMethod.train` that add strength/2 ‖w - target‖² to the loss."""
     floats = {n: t for n, t in target.items() if t.is_floating_point()}
     pull = {name: strength * tensor for name, tensor in floats.items()} if strength else {}
     return {"decay": weight_decay + strength, "pull": pull}
-
-
-def concatenated(parts):
-    """Stacked parameters of several groups of clients as one."""
-    return {name: torch.cat([part[name] for part in parts]) for name in (parts[0] if parts else ())}
 
 
 def with_init_params(params, given):
@@ -377,15 +402,3 @@ def with_init_params(params, given):
             )
         params[name] = value.astype(params[name].dtype)
     return params
-
-
-def _check_finite(upload, losses, client_ids, n_round, lr):
-    finite = losses.isfinite()
-    for stacked in upload.values():
-        finite = finite & stacked.reshape(len(stacked), -1).isfinite().all(1)
-    if not finite.all():
-        client = client_ids.tolist()[int(finite.cpu().numpy().argmin())]
-        raise FloatingPointError(
-            f"training diverged at client {client!r} in round {n_round + 1} with lr={lr:g}: its "
-            "loss or parameters are not finite; lower lr, or scale the features."
-        )

@@ -1,11 +1,12 @@
 """What is done between two rounds: history, validation, early stopping, checkpoints, a bar."""
 
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 from tqdm import tqdm
 
-from ._method import concatenated
+from ._cut import Cut
 from ._models import Models
 
 
@@ -16,7 +17,7 @@ class Monitor:
     Attributes
     ----------
     method : GradientMethod
-    blocks : list of ClientBlock
+    cut : Cut
         Training rows, as the loop has them.
     held_out : tuple or None
         Validation rows: X, class codes, and client codes.
@@ -38,7 +39,7 @@ class Monitor:
     """
 
     method: object
-    blocks: list
+    cut: Cut
     held_out: tuple | None
     map_blocks: object
     watched: dict = field(default_factory=dict)
@@ -78,11 +79,11 @@ class Monitor:
         """Everybody's models where the federation stands."""
         own = self.map_blocks(
             self.method.personalize,
-            self.blocks,
-            [state.broadcast] * len(self.blocks),
+            self.cut.blocks,
+            repeat(state.broadcast),
             state.states,
         )
-        return models_of(self.method, state, list(own))
+        return models_of(self.method, state, self.cut.join(list(own)))
 
     def _validate(self, state):
         X, y, codes = self.held_out
@@ -117,4 +118,4 @@ class Monitor:
 def models_of(method, state, own):
     """The models that a federation's state and its clients' own parameters make."""
     shared = {**state.broadcast.parameters, **state.server_state.averages}
-    return Models(method.on_device(shared), concatenated(own), int(state.broadcast.n_round))
+    return Models(method.on_device(shared), own, int(state.broadcast.n_round))

@@ -227,7 +227,8 @@ class Network:
             grads = {}
             for i in reversed(range(len(self.layers))):
                 name, activated = self.layers[i]
-                grad = grad * (outputs[i] > 0) if activated else grad
+                if activated:
+                    grad = torch.ops.aten.threshold_backward.default(grad, outputs[i], 0)
                 grads |= linear_gradients(name, grad, inputs[i])
                 if i:
                     grad = torch.bmm(grad, params[f"{name}.weight"])

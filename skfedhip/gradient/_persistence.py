@@ -77,7 +77,7 @@ class GradientPersistence(PersistenceMixin):
         self._seen, self._told = tensors["seen"], only_of("told", tensors)
         self._take_up(saved, self.clients_)
         own = to_torch(only_of("own", tensors))
-        last = models_of(self._fitted_method, self._federation, [own])
+        last = models_of(self._fitted_method, self._federation, own)
         self._models = {"last": last, "best": saved.best}
         self._check_network(last.shared)
         self._publish()

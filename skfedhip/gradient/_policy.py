@@ -7,24 +7,13 @@ from torch import nn
 
 from ._functional import linear, linear_gradients, normalize
 
-
-def _relu_slope(grad, out):
-    return grad * (out > 0)
-
-
-def _tanh_slope(grad, out):
-    return grad * (1 - out * out)
-
-
-def _sigmoid_slope(grad, out):
-    return grad * out * (1 - out)
-
-
+_aten = torch.ops.aten
 _ACTIVATIONS = {
-    "relu": (torch.relu, _relu_slope),
-    "tanh": (torch.tanh, _tanh_slope),
-    "sigmoid": (torch.sigmoid, _sigmoid_slope),
+    "relu": (torch.relu, lambda grad, out: _aten.threshold_backward.default(grad, out, 0)),
+    "tanh": (torch.tanh, _aten.tanh_backward.default),
+    "sigmoid": (torch.sigmoid, _aten.sigmoid_backward.default),
 }
+"""Each activation, and what takes its output's gradient and its output to its input's gradient."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,7 @@ class Policy:
         share = torch.sigmoid(h[..., :p] - h[..., p:])
 
         def pullback(grad):
-            grad = grad * share * (1 - share)
+            grad = _aten.sigmoid_backward.default(grad, share)
             grad, grads = torch.cat([grad, -grad], -1), {}
             for each in reversed(pullbacks):
                 grad, own = each(grad)
@@ -99,19 +88,21 @@ class Policy:
     def _normalized(self, params, z):
         scale, shift = params["policy.norm.weight"], params["policy.norm.bias"]
         halves = (2, self.n_features) if self.norm == "group" else (2 * self.n_features,)
-        out, inner = normalize(
-            z.unflatten(-1, halves), scale.unflatten(-1, halves), shift.unflatten(-1, halves)
-        )
+
+        def parted(tensor):
+            return tensor.view(*tensor.shape[:-1], *halves)
+
+        out, inner = normalize(parted(z), parted(scale), parted(shift))
 
         def pullback(grad):
-            grad, to_scale, to_shift = inner(grad.unflatten(-1, halves))
+            grad, to_scale, to_shift = inner(parted(grad))
             grads = {
-                "policy.norm.weight": to_scale.reshape(scale.shape),
-                "policy.norm.bias": to_shift.reshape(shift.shape),
+                "policy.norm.weight": to_scale.view(scale.shape),
+                "policy.norm.bias": to_shift.view(shift.shape),
             }
-            return grad.reshape(z.shape), grads
+            return grad.view(z.shape), grads
 
-        return out.reshape(z.shape), pullback
+        return out.view(z.shape), pullback
 
 
 def _linear_pullback(name, weight, x):

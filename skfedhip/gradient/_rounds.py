@@ -1,7 +1,7 @@
 """How a gradient classifier runs rounds, and what it keeps of them."""
 
 from dataclasses import replace
-from itertools import pairwise, repeat
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from ..base import blas_limit, parallel_map
 from ..protocol import run_federation
 from ..utils._ids import lookup_ids, union_ids
 from ._checkpoint import Checkpoint, configuration_of, fingerprint, to_numpy
+from ._cut import Cut
 from ._engine import client_generator
-from ._method import concatenated
 from ._monitor import Monitor, models_of
 from ._threads import single_torch_thread
 
@@ -36,14 +36,14 @@ class RoundsMixin:
         """Rounds of all clients of a block, and nobody else, until there were ``n_total``."""
         method = self._make_method(block.client_ids)
         train, held_out = self._hold_out(block)
-        blocks = self._cut(train, method)
-        start = self._start_at(block.client_ids, blocks, method)
+        cut = Cut.of(train, method.clients_at_once())
+        start = self._start_at(block.client_ids, cut, method)
         best = self._best_on(block.client_ids, held_out)
         self._regroup(block.client_ids)
         self._told, self._seen = {}, block.class_weights > 0
         monitor = self._monitor(
             method,
-            blocks,
+            cut,
             held_out,
             parallel_map(self._jobs()),
             best=best,
@@ -54,17 +54,17 @@ class RoundsMixin:
         n_done = len(self._losses)
         left = 0 if resumed and monitor.stalled() else max(0, n_total - n_done)
         with self._bar(n_done, n_total) as monitor.bar:
-            self._federate(replace(method, n_rounds=left), blocks, start, monitor)
+            self._federate(replace(method, n_rounds=left), cut, start, monitor)
 
     def _one_round(self, block):
         """The round of ``partial_fit``: clients without rows keep what they have."""
         before, federation = self._models["last"], self._federation
         roster = union_ids(self.clients_, block.client_ids)
         method = self._make_method(roster, join_ratio=1.0, n_rounds=1)
-        blocks = self._cut(block, method)
-        start = self._start_at(block.client_ids, blocks, method)
+        cut = Cut.of(block, method.clients_at_once())
+        start = self._start_at(block.client_ids, cut, method)
         keep, at = self._enrol(roster, block)
-        self._federate(method, blocks, start, self._monitor(method, blocks, None, map))
+        self._federate(method, cut, start, self._monitor(method, cut, None, map))
         last, states = self._models["last"], self._federation.states[0]
         old = {} if before is None else before.own
         own = _merged(len(roster), keep, old, at, last.own)
@@ -81,7 +81,7 @@ class RoundsMixin:
         """Models of new clients, from a round of their own on each of the models at hand."""
         roster = union_ids(self.clients_, block.client_ids)
         method = self._make_method(roster, join_ratio=1.0, n_rounds=1)
-        blocks = self._cut(block, method)
+        cut = Cut.of(block, method.clients_at_once())
         keep, at = self._enrol(roster, block)
         old = self._federation.states[0]
         for which, models in self._models.items():
@@ -92,7 +92,7 @@ class RoundsMixin:
                 parameters=method.shared_of(to_numpy(models.shared)),
                 n_round=np.array(models.n_round),
             )
-            states, own = self._locally(method, blocks, broadcast)
+            states, own = self._locally(method, cut, broadcast)
             own = _merged(len(roster), keep, models.own, at, own)
             self._models = {**self._models, which: replace(models, own=own)}
             if which == "last":
@@ -100,33 +100,33 @@ class RoundsMixin:
                 traffic = _traffic(len(roster), (self._federation, slice(None), keep.numpy()))
                 self._federation = replace(self._federation, states=[states], **traffic)
 
-    def _locally(self, method, blocks, broadcast):
+    def _locally(self, method, cut, broadcast):
         """What new clients keep of a round, and their own parameters; nothing is sent."""
-        fresh = method.states_of(sum(len(block.client_ids) for block in blocks), broadcast)
-        states = [None] * len(blocks)
+        fresh = method.states_of(len(cut.order), broadcast)
+        blocks, states = cut.blocks, [None] * len(cut.blocks)
         with self._threads(), blas_limit(self._jobs()):
             mapped = parallel_map(self._jobs())
             if fresh:
                 results = mapped(method.client_update, blocks, repeat(broadcast), states)
                 states = [state for _, state in results]
-            own = concatenated(list(mapped(method.personalize, blocks, repeat(broadcast), states)))
-        states = concatenated(states) if fresh else {}
+            own = cut.join(list(mapped(method.personalize, blocks, repeat(broadcast), states)))
+        states = cut.join(states) if fresh else {}
         return {n: fresh[n] if n.startswith(method.summed) else t for n, t in states.items()}, own
 
-    def _federate(self, method, blocks, start, monitor):
-        """Run rounds, and keep where they end, for the clients of these blocks."""
+    def _federate(self, method, cut, start, monitor):
+        """Run rounds, and keep where they end, for the clients of a cut."""
         with self._threads(), blas_limit(self._jobs()):
             result = run_federation(
                 method,
-                blocks,
+                cut.blocks,
                 self._schema(),
                 map_blocks=parallel_map(self._jobs()),
                 start=start,
                 after_round=monitor,
             )
-        self._federation = replace(result.state, states=[concatenated(result.state.states)])
+        self._federation = cut.joined(result.state)
         self._fitted_method = method
-        last = models_of(method, self._federation, result.models)
+        last = models_of(method, self._federation, cut.join(result.models))
         self._models = {"last": last, "best": monitor.best}
         self._losses = monitor.losses
         self._history = {name: np.array(rows) for name, rows in monitor.history.items()}
@@ -144,8 +144,8 @@ class RoundsMixin:
 
     # Who goes on from where.
 
-    def _start_at(self, client_ids, blocks, method):
-        """Where the clients of blocks go on from; None before the first round."""
+    def _start_at(self, client_ids, cut, method):
+        """Where the clients of a cut go on from; None before the first round."""
         if self._federation is None:
             return None
         at = torch.from_numpy(lookup_ids(self.clients_, client_ids))
@@ -153,10 +153,9 @@ class RoundsMixin:
         states = self._federation.states[0]
         for name, tensor in new.items():
             tensor[at >= 0] = states[name][at[at >= 0]]
-        new = _cut_states(new, blocks)
         known = np.flatnonzero(at >= 0)
         traffic = _traffic(len(at), (self._federation, at.numpy()[known], known))
-        return replace(self._federation, states=new, **traffic)
+        return cut.divided(replace(self._federation, states=[new], **traffic))
 
     def _enrol(self, roster, block):
         """Make the roster that of the estimator; positions of its old clients and the block's."""
@@ -221,9 +220,9 @@ class RoundsMixin:
         return None if saved is None or len(saved.losses) <= n_done else saved
 
     def _save_checkpoint(self, monitor, state):
-        states = concatenated(state.states)
+        state = monitor.cut.joined(state)
         checkpoint = self._checkpoint_of(
-            state, states, monitor.losses, monitor.history, monitor.best
+            state, state.states[0], monitor.losses, monitor.history, monitor.best
         )
         checkpoint.write(self.checkpoint, self._configuration)
 
@@ -242,10 +241,10 @@ class RoundsMixin:
 
     # How.
 
-    def _monitor(self, method, blocks, held_out, map_blocks, **more):
+    def _monitor(self, method, cut, held_out, map_blocks, **more):
         return Monitor(
             method,
-            blocks,
+            cut,
             held_out,
             map_blocks,
             tol=self.tol,
@@ -259,9 +258,6 @@ class RoundsMixin:
         """Blocks at a time; networks that draw random numbers are trained one after another."""
         return 1 if self._network.draws else self.n_jobs
 
-    def _cut(self, block, method):
-        return block.cut_clients(method.clients_at_once())
-
     def _threads(self):
         """One thread of torch for steps too small to share, and where blocks run side by side."""
         small = self._network.layers is not None
@@ -270,15 +266,6 @@ class RoundsMixin:
     def _bar(self, n_done, n_total):
         name, hidden = type(self).__name__, not self.verbose
         return tqdm(desc=name, total=n_total, initial=n_done, unit="round", disable=hidden)
-
-
-def _cut_states(states, blocks):
-    """Stacked states of all clients, block by block."""
-    bounds = np.cumsum([0, *(len(block.client_ids) for block in blocks)])
-    return [
-        {name: tensor[first:last] for name, tensor in states.items()}
-        for first, last in pairwise(bounds)
-    ]
 
 
 def _traffic(n_clients, *parts):

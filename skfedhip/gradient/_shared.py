@@ -40,7 +40,8 @@ _DOC = """\
         out, or those of the last round. Without ``validation_fraction`` there are only the last.
         May be changed after fit.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the models of the last call, for ``n_rounds`` more rounds.
+        Whether ``fit`` goes on from the models of the last call, for ``n_rounds`` more rounds. The
+        best round is still that of all calls where the rows held out are the same.
     checkpoint : str or path-like, default=None
         File to which the run is written every ``checkpoint_every`` rounds; where it exists, ``fit``
         goes on from it, with the numbers of a run that never stopped. It must be of the same
@@ -80,7 +81,9 @@ _ATTRIBUTES = """\
     loss_curve_ : ndarray of shape (n_rounds,)
         Mean training loss of each round, as its rows were met; NaN for a round without clients.
     history_ : dict of str to ndarray
-        "loss", and with ``validation_fraction`` "client_accuracy" of shape (n_rounds, K).
+        "loss", and with ``validation_fraction`` what was measured of each client's rows held out
+        after each round, shape (n_rounds, K): {history}. NaN is for clients without such rows, and
+        for rounds without validation.
     n_rounds_ : int
         Rounds that the models have been through.
     best_round_ : int or None
@@ -99,6 +102,8 @@ class SharedParameters:
     The signature of a subclass, which scikit-learn, editors and ``help`` read, shows them all, and
     its docstring has them in place of ``%(parameters)s`` and ``%(attributes)s``.
     """
+
+    _history_doc = '"client_accuracy"'
 
     def __init__(
         self,
@@ -166,4 +171,5 @@ class SharedParameters:
             text = (cls.__doc__ or "").replace(
                 "    %(parameters)s", _DOC.format(lr=named["lr"].default)
             )
-            cls.__doc__ = text.replace("    %(attributes)s", _ATTRIBUTES)
+            attributes = _ATTRIBUTES.format(history=cls._history_doc)
+            cls.__doc__ = text.replace("    %(attributes)s", attributes)

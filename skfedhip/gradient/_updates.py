@@ -36,6 +36,10 @@ class ModelUpdate(ClientUpdate):
         weight, loss = self.weight + other.weight, self.loss + other.loss
         return ModelUpdate(sums, weight, loss, self.itemsize)
 
+    def is_finite(self):
+        """Whether all its numbers are, and so those of each client."""
+        return all(np.isfinite(array).all() for array in (self.loss, *self.sums.values()))
+
     @property
     def nbytes(self):
         """Size of one client's message, whose numbers are in the precision of the model."""
@@ -90,6 +94,11 @@ class ClientModel(ClientUpdate):
     def summed(self):
         """The sum over this client alone."""
         return ModelUpdate(self.sums, self.weight, self.loss, self.itemsize)
+
+    def is_finite(self):
+        """Whether all its numbers are."""
+        arrays = (self.loss, *self.parameters.values())
+        return all(np.isfinite(array).all() for array in arrays)
 
     def means(self, dtype_of):
         """As those of the sum."""

@@ -106,6 +106,20 @@ def _to_json(header):
     return json.dumps(header, default=plain)
 
 
+def check_writable(directory):
+    """OSError in one sentence unless files can be made in a directory, or it can be made."""
+    directory = Path(directory)
+    try:
+        at = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=at):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"No files can be written in {str(directory)!r} ({error.strerror}); name another "
+            "directory."
+        ) from None
+
+
 def write_atomically(path, data):
     """Write bytes; whoever reads, even after a crash, finds the old content or the new."""
     path = Path(path)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from skfedhip import AFLClassifier, LocalRidgeClassifier
-from skfedhip.benchmark import _table
+from skfedhip.benchmark import _backbone, _data, _gradient, _privacy, _probe, _table, _tuning
 from skfedhip.benchmark.__main__ import main
 from skfedhip.benchmark._run import CLOSED_FORM, GROUPS, METHODS, evaluate
 from skfedhip.datasets import partition_dirichlet
@@ -195,10 +196,49 @@ def test_privacy_sets_noise_beside_none(capsys, idx_folder, tmp_path):
         ("digits --clients 150 --dirichlet 0.001", "--dirichlet 0.001: None of 100 draws"),
         ("digits --json /no/such/folder/out.json", "no directory '/no/such/folder'"),
         ("digits --json /", "'/' is not a file"),
+        ("digits --json ''", "is not a file"),
+        ("digits --json /proc/out.json", "No files can be written in '/proc'"),
+        ("digits --json ~nobody-of-this-name/a", "there is no such home directory"),
+        (f"digits --json {'a' * 300}", "File name too long"),
+        ("digits --plot /no/such/folder/out.png", "no directory '/no/such/folder'"),
+        ("digits --plot out.xyz", "'out.xyz' must end in one of .*, .png, "),
+        ("digits --plot out", "'out' must end in one of "),
+        ("digits --cache /proc/features", "--cache: No files can be written in '/proc/features'"),
+        ("digits --features ./none", "There is no directory './none'"),
+        ("digits --lr 0", "--lr: must be a finite number above 0, got '0'"),
+        ("digits --lr 1e39", r"--lr: must be at most 3.40282e\+38, got '1e39'"),
+        ("digits --rounds 0", "--rounds: must be at least 1, got 0"),
+        ("fashion-mnist --data-dir ~nobody-of-this-name", "there is no such home directory"),
+        ("cifar10", "required: --data-dir"),
+        ("cifar10 --data-dir /no/such", "'/no/such' does not hold all of data_batch_1"),
+        ("cifar100 --data-dir /no/such", r"'/no/such' does not hold all of train and test \(CIFAR"),
+        ("tiny-imagenet --data-dir /no/such", "no directory '/no/such'"),
+        ("imagenet-r --data-dir /no/such", "no directory '/no/such'"),
+        ("gradient --data-dir /no/such", "no directory '/no/such'"),
+        ("gradient --features ./none", "There is no directory './none'"),
+        ("gradient --methods magic", "there is no method 'magic'"),
+        ("gradient --lrs 0.1,x", "--lrs: must be a finite number above 0, got 'x'"),
+        ("gradient --rows 5", "--rows: must be at least 100, got 5"),
+        ("gradient --clients 500", "needs 5000 rows"),
+        ("gradient --json /no/such/out.json", "no directory '/no/such'"),
+        ("speed --repeats 0", "--repeats: must be at least 1, got 0"),
+        ("speed --scale half", "--scale: must be a whole number, got 'half'"),
+        ("speed --json /no/such/out.json", "no directory '/no/such'"),
+        ("backbone --images 0", "--images: must be at least 1, got 0"),
+        ("backbone --model ./none", "There is no directory './none'"),
+        ("backbone --model base-sized --device nonsense", "There is no device 'nonsense'"),
+        ("backbone --json /no/such/out.json", "no directory '/no/such'"),
+        ("probe --rows 0", "--rows: must be at least 1, got 0"),
+        ("probe --json /no/such/out.json", "no directory '/no/such'"),
+        ("tuning --data-dir /no/such", "no directory '/no/such'"),
+        ("tuning --seeds 0", "--seeds: must be at least 1, got 0"),
+        ("tuning --json /no/such/out.json", "no directory '/no/such'"),
+        ("privacy --json /no/such/out.json", "no directory '/no/such'"),
+        ("privacy --clients 0", "--clients: must be at least 1, got 0"),
     ],
 )
 def test_errors_are_one_sentence(capsys, argv, match):
-    assert re.search(match, fail(capsys, *argv.split()))
+    assert re.search(match, fail(capsys, *shlex.split(argv)))
 
 
 @pytest.mark.parametrize("command", [[], ["digits"], ["fashion-mnist"], ["speed"], ["privacy"]])
@@ -299,6 +339,11 @@ def picture_folder(tmp_path):
     return tmp_path / "pictures"
 
 
+def test_other_folders_are_not_tiny_imagenet(capsys, picture_folder):
+    message = fail(capsys, "tiny-imagenet", "--data-dir", picture_folder)
+    assert re.search("is not Tiny-ImageNet, .* run imagenet-r on other folders", message)
+
+
 def test_folders_of_pictures(capsys, picture_folder, tmp_path):
     command = ["imagenet-r", "--data-dir", picture_folder, "--clients", 2, "--dirichlet", 5]
     command += ["--min-size", 4, "--methods", "afl"]
@@ -325,6 +370,8 @@ def test_cifar(capsys, tmp_path):
     _, content = run_json(capsys, tmp_path / "a.json", *command, "--methods", "afl")
     assert content["configuration"]["features"] == 3072
     assert content["results"][0]["mean"] > 0.9
+    command[0] = "cifar100"
+    assert "does not hold all of train and test (CIFAR-100)" in fail(capsys, *command)
 
 
 def test_probe_and_backbone(capsys, idx_folder, tmp_path):
@@ -335,6 +382,60 @@ def test_probe_and_backbone(capsys, idx_folder, tmp_path):
         out, content = run_json(capsys, tmp_path / "out.json", *command)
         assert len(out.splitlines()) > 3
         (numbers,) = (content[name] for name in ("probe", "backbone") if name in content)
+        assert numbers.pop("device", "cpu") == "cpu"
         assert min(numbers.values()) > 0
+    assert "vit-mae-tiny on cpu, images per second" in out
     assert "no directory" in fail(capsys, "probe", "--data-dir", tmp_path / "none")
     assert "There is no device" in fail(capsys, "backbone", "--device", "nonsense")
+
+
+@pytest.mark.parametrize(("n_images", "timed"), [(20, 20), (60, 50)])
+def test_the_loop_is_divided_by_what_it_went_over(monkeypatch, n_images, timed):
+    looped = []
+    monkeypatch.setattr(
+        _backbone,
+        "_seconds_one_by_one",
+        lambda plan, extraction, images: looped.append(images) or 2,
+    )
+    monkeypatch.setattr(_backbone, "_matrix_rate", lambda plan: 1.0)
+    assert _backbone.measure("vit-mae-tiny", "cpu", n_images, 1).loop == timed / 2
+    assert len(looped[0]) == timed
+
+
+def test_what_can_be_wrong_is_found_before_the_work(capsys, idx_folder, monkeypatch):
+    def work(*args, **kwargs):
+        pytest.fail("this is work")
+
+    data = ["--data-dir", idx_folder]
+    with monkeypatch.context() as patch:
+        patch.setattr(_data, "load_idx", work)
+        for command in ("fashion-mnist", "gradient"):
+            assert "no directory './none'" in fail(capsys, command, *data, "--features", "./none")
+    with monkeypatch.context() as patch:
+        patch.setattr(_data, "features", work)
+        assert "no split of the rows" in fail(capsys, "fashion-mnist", *data, "--clients", 99)
+    monkeypatch.setattr(_probe.RidgeClassifierCV, "fit", work)
+    assert "no directory './none'" in fail(capsys, "probe", *data, "--model", "./none")
+    assert "training rows are of one class" in fail(capsys, "probe", *data, "--rows", 1)
+    monkeypatch.setattr(_gradient, "measure", work)
+    assert "needs 5000 rows" in fail(capsys, "gradient", "--clients", 500)
+    monkeypatch.setattr(_tuning, "measure", work)
+    assert "None of 100 draws" in fail(capsys, "tuning", *data, "--seeds", 1)
+    monkeypatch.setattr(_privacy, "_accuracy", work)
+    assert "needs 500 rows" in fail(capsys, "privacy", *data, "--features", 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FloatingPointError("It\ndiverges."), "error: It diverges."),
+        (MemoryError(), "error: There is not enough memory."),
+        (ValueError("Too few."), "error: Too few."),
+    ],
+)
+def test_errors_of_the_work_are_one_sentence(capsys, monkeypatch, error, words):
+    def fails(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(AFLClassifier, "fit", fails)
+    assert fail(capsys, "digits", "--methods", "afl").endswith(f"{words}\n")

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 RGB_PROCESSOR = {
@@ -72,3 +73,18 @@ def photos():
     phases = rng.uniform(0, 6, (6, 1, 1, 3))
     waves = np.sin(y[..., None] + phases) + np.cos(x[..., None] * 1.7 + 2 * phases)
     return np.rint(255 * (waves + 2) / 4).astype(np.uint8)
+
+
+@pytest.fixture
+def rgb_images():
+    return np.random.default_rng(2).integers(0, 256, (5, 32, 32, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def files(tmp_path, grey_images):
+    """Paths of PNG files of the grey images."""
+    paths = []
+    for number, image in enumerate(grey_images):
+        paths.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(image).save(paths[-1])
+    return paths

@@ -1,6 +1,7 @@
 """Preprocessing against the image processor of transformers, which resizes by PIL."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -57,14 +58,50 @@ def test_floats_are_resized_as_the_bytes_they_stand_for(photos):
             ((64, 64), "bicubic", *map(tuple, NORMALISED.values())),
         ),
         ({}, {"image_size": 28, "num_channels": 1}, ((28, 28), "bilinear", (0.5,), (0.5,))),
-        ({"do_normalize": False}, CONFIG, ((32, 32), "bilinear", (0.0,), (1.0,))),
+        ({"do_normalize": False}, CONFIG, ((32, 32), "bilinear", (0.0,) * 3, (1.0,) * 3)),
+        (
+            {"size": None, "do_pad": None, "crop_size": 9},
+            {"image_size": 28, "num_channels": 1},
+            ((28, 28), "bilinear", (0.5,), (0.5,)),
+        ),
+        (
+            {"rescale_factor": 1 / 510, "image_mean": 0.25, "image_std": [0.5]},
+            CONFIG,
+            ((32, 32), "bilinear", (0.5,) * 3, (1.0,) * 3),
+        ),
     ],
 )
 def test_settings_of_a_checkpoint(processor, config, expected):
     assert Preprocessing.from_processor(processor, config) == Preprocessing(*expected)
 
 
-@pytest.mark.parametrize("processor", [{"size": {"shortest_edge": 224}}, {"resample": 1}])
-def test_settings_that_are_not_carried_out_are_refused(processor):
-    with pytest.raises(ValueError, match="must resize to a height and a width"):
+@pytest.mark.parametrize(
+    ("processor", "wanted"),
+    [
+        ({"size": {"shortest_edge": 224}}, "a height and a width"),
+        ({"size": [32, 32, 32]}, "a height and a width"),
+        ({"size": "32"}, "a height and a width"),
+        ({"size": 0}, "a height and a width"),
+        ({"resample": 1}, "2 or 3"),
+        ({"resample": [2]}, "2 or 3"),
+        ({"do_resize": False}, "True"),
+        ({"do_rescale": False}, "True"),
+        ({"do_center_crop": True}, "False"),
+        ({"do_pad": True}, "False"),
+        ({"rescale_factor": 0}, "a number above 0"),
+        ({"rescale_factor": "1/255"}, "a number above 0"),
+        ({"image_std": [0.2, 0.0, 0.2]}, "3 numbers above 0"),
+        ({"image_std": [0.2, 0.2]}, "3 numbers above 0"),
+        ({"image_mean": ["a", "b", "c"]}, "3 numbers"),
+        ({"image_mean": float("nan")}, "3 numbers"),
+    ],
+)
+def test_settings_that_are_not_carried_out_are_refused(processor, wanted):
+    ((name, value),) = processor.items()
+    with pytest.raises(ValueError, match=re.escape(f"has {name}={value!r}, where {wanted} is")):
         Preprocessing.from_processor(processor, CONFIG)
+
+
+def test_models_take_grey_or_colour():
+    with pytest.raises(ValueError, match="1 or 3 channels, got 4"):
+        Preprocessing.from_processor({}, {"image_size": 32, "num_channels": 4})

@@ -1,5 +1,8 @@
 """The frozen backbone: what it computes, what it takes for images, how it behaves in a pipeline."""
 
+import copy
+import gc
+import json
 import pickle
 import shutil
 import tracemalloc
@@ -8,18 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from joblib import Memory
 from PIL import Image
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from transformers import ViTMAEModel, ViTModel
+from transformers import ViTMAEConfig, ViTMAEModel, ViTModel
 
 from skfedhip import FedHiPClassifier
-from skfedhip.feature_extraction import ViTMAETransformer, _backbone, _extraction
-from skfedhip.feature_extraction._images import as_images
+from skfedhip.feature_extraction import ViTMAETransformer, _backbone, _extraction, _preprocessing
 
 
 def unmasked_tokens(model, pixels):
@@ -37,19 +38,7 @@ def rgb_pixels(images):
     return torch.from_numpy(((images / 255 - mean) / std).transpose(0, 3, 1, 2).astype(np.float32))
 
 
-@pytest.fixture
-def rgb_images():
-    return np.random.default_rng(2).integers(0, 256, (5, 32, 32, 3), dtype=np.uint8)
-
-
-@pytest.fixture
-def files(tmp_path, grey_images):
-    """Paths of PNG files of the grey images."""
-    paths = []
-    for number, image in enumerate(grey_images):
-        paths.append(str(tmp_path / f"{number}.png"))
-        Image.fromarray(image).save(paths[-1])
-    return paths
+NO_DEVICES = ["nonsense", "", "meta", "privateuseone", "cuda:99", "cpu:-1", "mps:7"]
 
 
 # What is computed.
@@ -117,11 +106,12 @@ def test_a_model_in_memory_is_read_and_left_as_it_is(rgb_model, rgb_checkpoint, 
     rgb_model.eval()
 
 
-def test_half_precision_is_near(rgb_checkpoint, rgb_images):
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_near(rgb_checkpoint, rgb_images, dtype):
     features = ViTMAETransformer(rgb_checkpoint).transform(rgb_images)
-    half = ViTMAETransformer(rgb_checkpoint, dtype="bfloat16").transform(rgb_images)
+    half = ViTMAETransformer(rgb_checkpoint, dtype=dtype).transform(rgb_images)
     assert half.dtype == np.float32
-    assert 0 < np.abs(half - features).max() < 0.2
+    assert 0 < np.abs(half - features).max() < 0.05
 
 
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch, rgb_checkpoint, rgb_images):
@@ -142,6 +132,62 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch, rgb_checkpoint, rgb_im
     monkeypatch.setattr(_extraction.Extraction, "_pooled", _raise_out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):
         ViTMAETransformer(rgb_checkpoint).transform(rgb_images[:1])
+
+
+def test_images_that_do_not_fit_on_the_device_are_halved(monkeypatch, rgb_checkpoint, photos):
+    expected = ViTMAETransformer(rgb_checkpoint).transform(photos)
+    sizes = []
+    prepare = _preprocessing.Preprocessing.__call__
+
+    def small_device(self, images, device):
+        sizes.append(len(images))
+        if len(images) > 2:
+            raise torch.OutOfMemoryError("no memory")
+        return prepare(self, images, device)
+
+    monkeypatch.setattr(_preprocessing.Preprocessing, "__call__", small_device)
+    features = ViTMAETransformer(rgb_checkpoint).transform(photos)
+    np.testing.assert_allclose(features, expected, atol=1e-5)
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+
+
+def test_large_images_are_read_a_few_at_a_time(monkeypatch, rgb_checkpoint, photos, tmp_path):
+    """What the encoder sees at a time stays a whole batch."""
+    paths = [tmp_path / f"{row}.png" for row in range(len(photos))]
+    for path, photo in zip(paths, photos, strict=True):
+        Image.fromarray(photo).save(path)
+    expected = ViTMAETransformer(rgb_checkpoint).transform(photos)
+    shapes = []
+    prepare = _preprocessing.Preprocessing.__call__
+    monkeypatch.setattr(_extraction, "_READ_BYTES", 2 * photos[0].nbytes)
+    monkeypatch.setattr(
+        _preprocessing.Preprocessing,
+        "__call__",
+        lambda self, images, device: shapes.append(len(images)) or prepare(self, images, device),
+    )
+    broken = [*paths[:3], None, *paths[3:]]
+    for X, rows in ((photos, [*range(6)]), (broken, [0, 1, 2, 4, 5, 6])):
+        shapes.clear()
+        features = ViTMAETransformer(rgb_checkpoint, errors="nan").transform(X)
+        np.testing.assert_allclose(features[rows], expected, atol=1e-6)
+        assert shapes == [2, 2, 2]
+
+
+def test_memory_does_not_grow_with_the_number_of_images(rgb_checkpoint, tmp_path):
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (200, 200), "red").save(path)
+    transformer = ViTMAETransformer(rgb_checkpoint, batch_size=4)
+    transformer.transform([path] * 8)
+
+    def peak(n):
+        gc.collect()
+        tracemalloc.start()
+        features = transformer.transform([path] * n)
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return top - features.nbytes
+
+    assert peak(96) < peak(16) + 2 * 200 * 200 * 3
 
 
 def _raise_out_of_memory(self, pixels):
@@ -224,7 +270,7 @@ def test_pictures_of_different_shapes(rgb_checkpoint, photos):
         ([np.zeros((3, 3)), np.zeros((3, 4))], ValueError, "different shapes"),
         (np.full((2, 28, 28), -1), ValueError, "from -1 to -1"),
         (np.full((2, 28, 28), 256), ValueError, "from 256 to 256"),
-        (np.full((2, 28, 28), 17.0), ValueError, "floats from 0 to 1, got float32 from 17 to 17"),
+        (np.full((2, 28, 28), 17.0), ValueError, r"from 17 to 17 \(float32\).*floats from 0 to 1"),
         (
             np.full((2, 28, 28), np.nan),
             ValueError,
@@ -239,7 +285,7 @@ def test_pictures_of_different_shapes(rgb_checkpoint, photos):
             "Image 0 of X is missing.*such.png'.*1 more",
         ),
         ([None], ValueError, "Image 0 of X is missing"),
-        (np.array([["a", "b"]], dtype=object), ValueError, "one column"),
+        (np.array([["a", "b"]], dtype=object), TypeError, "one column"),
     ],
 )
 def test_what_is_no_image_is_refused(X, kind, message):
@@ -315,21 +361,102 @@ def test_a_directory_without_a_vit_mae(tmp_path, rgb_checkpoint, grey_images):
         fit()
 
 
-def test_weights_that_do_not_fit_the_configuration(tmp_path, rgb_checkpoint, grey_images):
-    shutil.copytree(rgb_checkpoint, tmp_path, dirs_exist_ok=True)
-    config = (tmp_path / "config.json").read_text()
-    for new in ('"num_hidden_layers": 4', '"intermediate_size": 40'):
-        key = new.split(":")[0]
-        lines = [
-            f"  {new}," if line.strip().startswith(key) else line for line in config.split("\n")
-        ]
-        (tmp_path / "config.json").write_text("\n".join(lines))
-        with pytest.raises(ValueError, match="do not fit its"):
-            ViTMAETransformer(tmp_path).transform(grey_images)
-    (tmp_path / "config.json").write_text(config)
-    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+def copied(checkpoint, directory, **changes):
+    """A checkpoint with another ``config.json``; None takes a key out."""
+    shutil.copytree(checkpoint, directory, dirs_exist_ok=True)
+    config = {**json.loads((checkpoint / "config.json").read_text()), **changes}
+    config = {key: value for key, value in config.items() if value is not None}
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_hidden_layers": 4}, "'layers.3.*' and 15 more are missing"),
+        (
+            {"intermediate_size": 40},
+            r"has shape \(48,\) where \(40,\) is due, and 8 more are of other shapes",
+        ),
+        ({"hidden_act": "nonsense"}, "nonsense"),
+    ],
+)
+def test_weights_that_do_not_fit_the_configuration(
+    tmp_path, rgb_checkpoint, rgb_images, changes, reason
+):
+    transformer = ViTMAETransformer(copied(rgb_checkpoint, tmp_path, **changes))
+    with pytest.raises(ValueError, match=rf"do not fit its config.json \(.*{reason}"):
+        transformer.transform(rgb_images)
+
+
+def test_damaged_weights(tmp_path, rgb_checkpoint, rgb_images):
+    (copied(rgb_checkpoint, tmp_path) / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="damaged"):
-        ViTMAETransformer(tmp_path).transform(grey_images)
+        ViTMAETransformer(tmp_path).transform(rgb_images)
+
+
+def test_what_a_configuration_lacks_is_as_transformers_has_it(tmp_path, rgb_checkpoint, rgb_images):
+    expected = ViTMAETransformer(rgb_checkpoint).transform(rgb_images)
+    gaps = copied(rgb_checkpoint, tmp_path, num_channels=None, layer_norm_eps=None, qkv_bias=None)
+    np.testing.assert_array_equal(ViTMAETransformer(gaps).transform(rgb_images), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hidden_size": "wide"}, "hidden_size.*expected int, got str"),
+        ({"hidden_size": 0}, "hidden_size is 0"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
+        ({"patch_size": [8, 8]}, r"patch_size is \[8, 8\]"),
+        ({"num_attention_heads": 7}, "heads don't divide its width"),
+        ({"num_channels": 4}, "1 or 3 channels, got 4"),
+    ],
+)
+def test_a_configuration_that_describes_no_vit_mae(
+    tmp_path, rgb_checkpoint, rgb_images, changes, reason
+):
+    with pytest.raises(ValueError, match=reason):
+        ViTMAETransformer(copied(rgb_checkpoint, tmp_path, **changes)).fit(rgb_images)
+
+
+def test_a_size_that_is_no_multiple_of_the_patch(tmp_path, rgb_checkpoint, rgb_images):
+    copied(rgb_checkpoint, tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"size": 30}')
+    with pytest.raises(ValueError, match=r"\(30, 30\) are no multiples of its patch size, 8; pass"):
+        ViTMAETransformer(tmp_path).fit(rgb_images)
+    ViTMAETransformer(tmp_path, image_size=(32, 40)).fit(rgb_images)
+
+
+def test_weights_in_shards(tmp_path, rgb_model, rgb_checkpoint, rgb_images):
+    expected = ViTMAETransformer(rgb_checkpoint).transform(rgb_images)
+    rgb_model.save_pretrained(tmp_path, max_shard_size="20KB")
+    shutil.copy(rgb_checkpoint / "preprocessor_config.json", tmp_path)
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    np.testing.assert_array_equal(ViTMAETransformer(tmp_path).transform(rgb_images), expected)
+    shards[0].unlink()
+    with pytest.raises(ValueError, match=rf"names '{shards[0].name}', which is not there"):
+        ViTMAETransformer(tmp_path).fit(rgb_images)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text("{}")
+    with pytest.raises(ValueError, match="has no weight_map"):
+        ViTMAETransformer(tmp_path).fit(rgb_images)
+    index.write_text("[]")
+    with pytest.raises(ValueError, match="is damaged: it holds list"):
+        ViTMAETransformer(tmp_path).fit(rgb_images)
+    index.unlink()
+    with pytest.raises(ValueError, match=r"holds neither model.safetensors nor model.*index.json"):
+        ViTMAETransformer(tmp_path).fit(rgb_images)
+
+
+def test_names_that_are_no_model(tmp_path, rgb_checkpoint, grey_images):
+    with pytest.raises(ValueError, match="model is an empty name"):
+        ViTMAETransformer("").fit(grey_images)
+    with pytest.raises(NotADirectoryError, match=r"model is a file, .*; pass the directory"):
+        ViTMAETransformer(rgb_checkpoint / "model.safetensors").fit(grey_images)
+    for name in ("a\0b", "long" * 2000, "~nobody-of-this-name/model"):
+        with pytest.raises(OSError, match="There is no directory"):
+            ViTMAETransformer(name, local_files_only=True).fit(grey_images)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +466,9 @@ def test_weights_that_do_not_fit_the_configuration(tmp_path, rgb_checkpoint, gre
         ({"layer": -5}, "layer must be from -4 to 3, got -5"),
         ({"image_size": 30}, "multiples of the patch size, 7"),
         ({"image_size": (28, 28, 28)}, "multiples of the patch size"),
-        ({"device": "nonsense"}, "There is no device 'nonsense'"),
+        ({"image_size": (28.0, "28")}, r"multiples of the patch size, 7, got \(28.0, '28'\)"),
+        ({"image_size": (-7, 7)}, "multiples of the patch size"),
+        *[({"device": name}, f"There is no device '{name}' here") for name in NO_DEVICES],
         ({"pooling": "max"}, "'pooling' parameter"),
         ({"batch_size": 0}, "'batch_size' parameter"),
     ],
@@ -353,6 +482,48 @@ def test_wrong_parameters(params, message, grey_images):
 def test_another_module_is_refused(grey_images):
     with pytest.raises(TypeError, match="got Linear"):
         ViTMAETransformer(torch.nn.Linear(2, 2)).fit(grey_images)
+
+
+def test_a_module_without_weights_is_refused(grey_images):
+    with torch.device("meta"):
+        module = ViTMAEModel(ViTMAEConfig(image_size=32, hidden_size=24, num_attention_heads=3))
+    with pytest.raises(ValueError, match="has shapes and no weights"):
+        ViTMAETransformer(module).fit(grey_images)
+
+
+def test_a_model_in_memory_is_copied_again_only_where_it_changed(
+    monkeypatch, rgb_model, rgb_images
+):
+    model = copy.deepcopy(rgb_model)
+    copies = []
+    monkeypatch.setattr(_backbone, "_encoders", {})
+    build = ViTModel.__init__
+    monkeypatch.setattr(
+        ViTModel, "__init__", lambda self, *a, **k: copies.append(1) or build(self, *a, **k)
+    )
+    transformer = ViTMAETransformer(model)
+    torch.manual_seed(0)
+    before = transformer.transform(rgb_images)
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    assert drawn == torch.rand(1)
+    for again in (transformer, clone(transformer), pickle.loads(pickle.dumps(transformer))):
+        np.testing.assert_array_equal(again.transform(rgb_images), before)
+    assert len(copies) == 1
+    for parameter in model.parameters():
+        parameter.data.mul_(0.5)  # which no version counter sees
+    changed = transformer.transform(rgb_images)
+    assert len(copies) == 2
+    assert np.abs(changed - before).max() > 0.01
+
+
+def test_the_encoders_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr(_backbone, "_encoders", {})
+    loaded = []
+    for key in [0, 1, 2, 3, 0, 4, 0, 1]:
+        _backbone._kept(key, lambda key=key: loaded.append(key) or key)
+    assert loaded == [0, 1, 2, 3, 4, 1]
+    assert [*_backbone._encoders] == [3, 4, 0, 1]
 
 
 def test_a_checkpoint_that_changes_is_read_again(tmp_path, rgb_checkpoint, rgb_model, rgb_images):
@@ -419,105 +590,7 @@ def test_a_column_of_paths_beside_a_column_of_clients(files, grey_images):
     assert model[-1].clients_.tolist() == ["A", "B", "C"]
 
 
-# The cache.
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    """How many images go through the encoder, as a list of batch sizes."""
-    sizes = []
-    pooled = _extraction.Extraction._pooled
-    monkeypatch.setattr(
-        _extraction.Extraction,
-        "_pooled",
-        lambda self, pixels: sizes.append(len(pixels)) or pooled(self, pixels),
-    )
-    return sizes
-
-
-def test_the_cache_knows_images_by_content(tmp_path, grey_images, files, counted):
-    plain = ViTMAETransformer().transform(grey_images)
-    counted.clear()
-    cached = ViTMAETransformer(cache=tmp_path / "cache")
-    np.testing.assert_array_equal(cached.transform(grey_images), plain)
-    np.testing.assert_array_equal(cached.transform(grey_images[::-2]), plain[::-2])
-    assert sum(counted) == 12
-    again = ViTMAETransformer(cache=Memory(tmp_path / "cache", verbose=0))
-    np.testing.assert_array_equal(again.transform(grey_images), plain)
-    assert sum(counted) == 12
-    ViTMAETransformer(cache=tmp_path / "cache", pooling="mean").transform(grey_images)
-    assert sum(counted) == 24
-    cached.transform(files)
-    cached.transform(files[:3])
-    assert sum(counted) == 36  # files are known by their bytes
-    changed = grey_images.copy()
-    changed[5, 0, 0] ^= 1
-    cached.transform(changed)
-    assert sum(counted) == 37
-
-
-def test_looking_images_up_copies_one_at_a_time(grey_images):
-    images = as_images(np.repeat(grey_images, 200, axis=0))
-    tracemalloc.start()
-    digests = images.digests(np.arange(len(images)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(set(digests)) == len(grey_images)
-    assert peak < images.array.nbytes / 4
-
-
-def test_weights_are_hashed_once_a_process(tmp_path, rgb_checkpoint, rgb_images):
-    transformer = ViTMAETransformer(rgb_checkpoint, cache=tmp_path)
-    transformer.transform(rgb_images)
-    before = _backbone._digest_of.cache_info()
-    transformer.transform(rgb_images)
-    after = _backbone._digest_of.cache_info()
-    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
-
-
-def test_a_grid_search_extracts_once(tmp_path, grey_images, counted):
-    pipeline = make_pipeline(ViTMAETransformer(cache=tmp_path), RidgeClassifier())
-    search = GridSearchCV(pipeline, {"ridgeclassifier__alpha": [1, 10, 100]}, cv=3)
-    search.fit(grey_images, np.arange(12) % 2)
-    assert sum(counted) == 12
-
-
-def test_an_interrupted_run_leaves_a_cache_that_goes_on(tmp_path, grey_images, monkeypatch):
-    pooled = _extraction.Extraction._pooled
-    batches = []
-
-    def interrupted(self, pixels):
-        batches.append(len(pixels))
-        if len(batches) == 4:
-            raise KeyboardInterrupt
-        return pooled(self, pixels)
-
-    monkeypatch.setattr(_extraction.Extraction, "_pooled", interrupted)
-    transformer = ViTMAETransformer(cache=tmp_path, batch_size=2)
-    with pytest.raises(KeyboardInterrupt):
-        transformer.transform(grey_images)
-    assert not list(tmp_path.rglob("*.part"))
-    features = transformer.transform(grey_images)
-    assert sum(batches[4:]) == 12 - 4  # of three finished batches, two had come back
-    np.testing.assert_allclose(features, ViTMAETransformer().transform(grey_images), atol=1e-5)
-
-
-def test_strange_files_in_the_cache_are_passed_over(tmp_path, grey_images, counted):
-    transformer = ViTMAETransformer(cache=tmp_path)
-    features = transformer.transform(grey_images)
-    (file,) = tmp_path.rglob("*.npy")
-    file.write_bytes(file.read_bytes()[:-10])
-    np.save(file.with_name("other.npy"), np.zeros(3))
-    np.testing.assert_array_equal(transformer.transform(grey_images), features)
-    assert sum(counted) == 24
-
-
-def test_a_damaged_image_is_not_cached(tmp_path, files):
-    transformer = ViTMAETransformer(cache=tmp_path / "cache", errors="nan")
-    missing = tmp_path / "later.png"
-    assert np.isnan(transformer.transform([files[0], missing])[1]).all()
-    shutil.copy(files[1], missing)
-    assert np.isfinite(transformer.transform([files[0], missing])).all()
+# Progress.
 
 
 def test_the_progress_bar_is_on_request(capsys, grey_images):

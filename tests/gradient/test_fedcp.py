@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from skfedhip import FedCPClassifier, FedPerClassifier
 from skfedhip.gradient import MLP
-from skfedhip.gradient._functional import BANDWIDTHS, mmd
+from skfedhip.gradient._functional import BANDWIDTHS, MeanDiscrepancy
 
 from ._cases import assert_equal, load, rows
 from ._data import make, small
@@ -195,7 +195,7 @@ def test_mmd_and_its_gradient():
     x, y = (torch.from_numpy(rng.normal(size=(2, 6, 4), scale=3)) for _ in range(2))
     weight = torch.zeros(2, 6, dtype=torch.float64)
     weight[0], weight[1, :4] = 1 / 6, 1 / 4  # the second client has only four rows
-    value, grad = mmd(x, y, weight)
+    value, grad = MeanDiscrepancy(x)(x, y, weight)
     for k, n in enumerate((6, 4)):
         h = x[k, :n].clone().requires_grad_()
         slow = slow_mmd(h, y[k, :n])
@@ -263,3 +263,17 @@ def test_personal_rates_of_old_clients_stay_in_a_stream():
     np.testing.assert_array_equal(clf.personal_rate_[:-1], before[:-1])
     expected = clf.policy(X[new], groups=groups[new]).mean()
     assert clf.personal_rate_[-1] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_history_of_personal_rates_is_of_rows_held_out():
+    X, y, groups = small(sizes=(1, 6, 9, 17))
+    clf = make(FedCPClassifier, validation_fraction=0.4, model="last").fit(X, y, groups=groups)
+    rows, _, codes = clf._hold_out(clf._block(X, y, groups))[1]
+    shares = clf.policy(rows, groups=clf.clients_[codes]).mean(1)
+    expected = [shares[codes == k].mean() for k in (1, 2, 3)]
+    rates = clf.history_["personal_rate"]
+    assert rates.shape == (3, 4)
+    np.testing.assert_allclose(rates[-1, 1:], expected, rtol=0, atol=1e-12)
+    assert np.isnan(rates[:, 0]).all()  # a client of one row holds out none
+    assert np.abs(np.diff(rates[:, 1:], axis=0)).min() > 0
+    assert "personal_rate" not in make(FedCPClassifier).fit(X, y, groups=groups).history_

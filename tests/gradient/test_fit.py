@@ -1,13 +1,20 @@
 """Histories, best rounds, early stopping, streams, checkpoints, and what bad input gets."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from _data import IDS, assert_close, client_scores, global_scores, scores_of_all
+from safetensors.numpy import load_file
 
 from skfedhip import DittoClassifier, FedAvgClassifier, FedCPClassifier, FedPerClassifier
 from skfedhip.exceptions import SingleClassWarning
 from skfedhip.gradient import CNN, MLP, FastText, ResNet18
+from skfedhip.gradient._fedavg import FedAvg
 
 from ._data import make, small
 
@@ -96,6 +103,66 @@ def test_warm_starts_and_streams_are_one_fit(cls, data):
     same(fit(warm.set_params(warm_start=False, n_rounds=4), data), whole, data.X)
 
 
+def same_history(actual, desired):
+    assert actual.best_round_ == desired.best_round_
+    assert actual.history_.keys() == desired.history_.keys()
+    for name, array in desired.history_.items():
+        np.testing.assert_array_equal(actual.history_[name], array, err_msg=name)
+
+
+def test_warm_starts_go_on_with_history_and_best_round(cls, data):
+    how = {"validation_fraction": 0.4, "random_state": 3, "lr": 0.4}
+    whole = fit(make(cls, n_rounds=5, **how), data)
+    warm = make(cls, n_rounds=2, warm_start=True, **how)
+    fit(fit(warm, data).set_params(n_rounds=3), data)
+    same(warm, whole, data.X)
+    same_history(warm, whole)
+    assert warm.history_["client_accuracy"].shape == (5, len(IDS))
+
+
+def test_the_best_round_is_one_of_those_on_the_same_rows(data):
+    """On other rows the best round is chosen anew; history follows the clients."""
+    how = {"validation_fraction": 0.4, "lr": 0.4}
+    clf = fit(make(FedPerClassifier, warm_start=True, **how), data.without(IDS[4]))
+    before = clf.history_["client_accuracy"]
+    rest = data.without(IDS[3])
+    fit(clf, rest)
+    after = clf.history_["client_accuracy"]
+    assert after.shape == (6, len(IDS) - 1)
+    np.testing.assert_array_equal(after[:3, [0, 1, 2, 4]], before[:, [0, 1, 2, 4]])
+    assert np.isnan(after[:3, 3]).all()
+    assert np.isfinite(after[3:, 1:]).all()
+    assert clf.best_round_ == 4 + np.nanmean(after[3:], axis=1).argmax()
+    fit(clf.set_params(validation_fraction=None), rest)
+    assert clf.best_round_ is None
+    assert np.isnan(clf.history_["client_accuracy"][6:]).all()
+    assert len(clf.history_["client_accuracy"]) == len(clf.loss_curve_) == 9
+
+
+def test_a_stream_keeps_the_history_of_a_fit(data):
+    clf = fit(make(FedCPClassifier, validation_fraction=0.4), data.without(IDS[2]))
+    before, own = clf.history_, data.of(IDS[2])
+    clf.partial_fit(own.X, own.y, groups=own.groups)
+    for name in ("client_accuracy", "personal_rate"):
+        assert clf.history_[name].shape == (4, len(IDS))
+        kept = np.delete(clf.history_[name][:3], 2, axis=1)
+        np.testing.assert_array_equal(kept, before[name])
+        assert np.isnan(clf.history_[name][3]).all()
+        assert np.isnan(clf.history_[name][:, 2]).all()
+    assert clf.loss_curve_[:3].tolist() == before["loss"].tolist()
+
+
+def test_a_warm_start_passes_a_checkpoint_that_it_is_further_than(data, tmp_path):
+    how = {"warm_start": True, "checkpoint": tmp_path / "run", "checkpoint_every": 2}
+    clf = fit(fit(make(FedPerClassifier, **how), data), data)
+    same(clf, fit(make(FedPerClassifier, n_rounds=6), data), data.X)
+    # The file has those six rounds: of seven, one is left to whoever is behind it.
+    behind = fit(make(FedPerClassifier, n_rounds=3), data)
+    fit(behind.set_params(**how, n_rounds=4), data)
+    same(behind, fit(make(FedPerClassifier, n_rounds=7), data), data.X)
+    np.testing.assert_array_equal(behind.bytes_up_ * 6, clf.bytes_up_ * 7)
+
+
 def test_clients_join_a_stream_and_others_stay(cls, data):
     late = IDS[-1]
     clf = make(cls).partial_fit(
@@ -124,10 +191,10 @@ def test_a_run_resumes_with_the_same_numbers(cls, data, tmp_path, how):
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     resumed = fit(make(cls, n_rounds=5, **saved), data)
     same(resumed, whole, data.X)
-    assert resumed.best_round_ == whole.best_round_
+    same_history(resumed, whole)
     np.testing.assert_array_equal(resumed._bytes, whole._bytes)
-    for name, array in whole.history_.items():
-        np.testing.assert_array_equal(resumed.history_[name], array)
+    stopped = fit(make(cls, n_rounds=9, patience=1, tol=1e9, **saved), data)
+    same(stopped, fit(make(cls, n_rounds=4, **how), data), data.X)  # it had stood still by then
 
 
 def test_an_interrupted_run_resumes(data, tmp_path, monkeypatch):
@@ -144,6 +211,59 @@ def test_an_interrupted_run_resumes(data, tmp_path, monkeypatch):
     clf = fit(make(FedAvgClassifier, **how), data)
     again = fit(make(FedAvgClassifier, **how), data)  # the seed, too, is in the file
     same(again, clf, data.X)
+
+
+KILLED = """
+import os, signal, sys
+from gradient._data import make, small
+from skfedhip import FedCPClassifier
+from skfedhip.utils import _files
+
+class Dying:
+    n_files = 0
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def fdopen(self, handle, mode):
+        self.n_files += 1
+        file = os.fdopen(handle, mode)
+        return file if self.n_files < 3 else Half(file)
+
+class Half:
+    def __init__(self, file):
+        self.file = file
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.file.close()
+
+    def write(self, data):
+        self.file.write(data[: len(data) // 2])
+        self.file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+_files.os = Dying()
+X, y, groups = small()
+how = {"n_rounds": 5, "checkpoint": sys.argv[1], "checkpoint_every": 1}
+make(FedCPClassifier, validation_fraction=0.3, **how).fit(X, y, groups=groups)
+"""
+
+
+def test_a_run_that_was_killed_in_the_middle_of_writing_resumes(tmp_path):
+    path, (X, y, groups) = tmp_path / "run", small()
+    argv, tests = [sys.executable, "-c", KILLED, path], Path(__file__).parents[1]
+    run = subprocess.run(argv, cwd=tests, capture_output=True, text=True, check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert len([*tmp_path.iterdir()]) == 2  # the second checkpoint, and what there is of the third
+    assert len(load_file(path)["losses"]) == 2
+    how = {"n_rounds": 5, "validation_fraction": 0.3}
+    clf = make(FedCPClassifier, checkpoint=path, **how).fit(X, y, groups=groups)
+    whole = make(FedCPClassifier, **how).fit(X, y, groups=groups)
+    same(clf, whole, X)
+    same_history(clf, whole)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +294,49 @@ def test_a_damaged_checkpoint(data, tmp_path):
     (tmp_path / "run").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=r"run is damaged"):
         fit(make(FedAvgClassifier, checkpoint=tmp_path / "run"), data)
+    path = tmp_path / "other"
+    how = {"checkpoint": path, "checkpoint_every": 1}
+    fit(make(FedAvgClassifier, **how), data)
+    path.write_bytes(path.read_bytes().replace(b"losses", b"lossen"))
+    with pytest.raises(ValueError, match="other is damaged: it lacks 'losses'; delete the file"):
+        fit(make(FedAvgClassifier, **how), data)
 
 
 # Bad input.
+
+
+def test_a_round_without_anybody_leaves_all_as_it_was(cls, data):
+    clf = fit(make(cls), data)
+    method, before = clf._fitted_method, clf._federation
+    nothing = [method._nothing(), method._nothing()]
+    broadcast, state = method.aggregate(nothing, before.broadcast, before.server_state)
+    assert broadcast.n_round == before.broadcast.n_round + 1
+    assert np.isnan(state.loss)
+    for name, array in before.broadcast.parameters.items():
+        np.testing.assert_array_equal(broadcast.parameters[name], array)
+    for mine, other in (
+        (state.memory, before.server_state.memory),
+        (state.averages, before.server_state.averages),
+    ):
+        assert mine.keys() == other.keys()
+        for name, array in other.items():
+            np.testing.assert_array_equal(mine[name], array)
+
+
+def test_rounds_without_anybody_are_no_progress_and_no_end(data, monkeypatch):
+    """Of rounds in which everybody drops out the loss is not known; the others count on."""
+    joins = FedAvg.joins
+
+    def dropped(self, client_ids, n_round):
+        return joins(self, client_ids, n_round) & (n_round % 2 == 0)
+
+    monkeypatch.setattr(FedAvg, "joins", dropped)
+    how = {"n_rounds": 6, "validation_fraction": 0.3}
+    clf = fit(make(FedAvgClassifier, patience=5, tol=0.0, **how), data)
+    np.testing.assert_array_equal(np.isnan(clf.loss_curve_), [False, True] * 3)
+    accuracy = clf.history_["client_accuracy"]
+    np.testing.assert_array_equal(accuracy[0::2], accuracy[1::2])
+    assert np.isfinite(scores_of_all(clf, data.X)).all()
 
 
 def test_divergence_names_client_and_round(cls, data):
@@ -204,6 +364,14 @@ def test_an_optional_id(data):
 def test_bad_join_ratios(data, ratio):
     with pytest.raises(ValueError, match="join_ratio"):
         fit(make(FedAvgClassifier, join_ratio=ratio), data)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "meta", "privateuseone", "cuda:99"])
+def test_devices_that_are_not_there(data, device):
+    with pytest.raises(ValueError, match=f"There is no device '{device}' here .*; pass 'cpu'"):
+        fit(make(FedAvgClassifier, device=device), data)
+    with pytest.raises(ValueError, match="'device' parameter"):
+        fit(make(FedAvgClassifier, device=0), data)
 
 
 @pytest.mark.parametrize(
