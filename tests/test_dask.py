@@ -13,10 +13,12 @@ import dask.dataframe as dd
 import joblib
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from _data import SETTINGS, assert_close, assert_same_fits, estimator, federation
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
+from distributed.diagnostics import MemorySampler
 
 import skfedhip
 from skfedhip import (
@@ -424,6 +426,36 @@ def test_a_worker_killed_in_the_second_round_changes_nothing(cluster, tmp_path):
     X, y, groups = (np.concatenate(each) for each in zip(*parts, strict=True))
     same = estimator("FedHiPClassifier").fit(X, y, groups=groups)
     assert_same_fits(clf, same, X[:20])
+
+
+def many_rows(i):
+    """4 MB of rows."""
+    rng = np.random.default_rng(i)
+    X = rng.random((2**10, 512))
+    return X, X[:, :3].argmax(axis=1), np.full(len(X), i)
+
+
+def growth_of_memory(client):
+    """How many bytes two workers take at most, beyond what they have, to fit 201 MB of rows."""
+    parts = [delayed(many_rows, nout=3)(i) for i in range(48)]
+    X, y, groups = map(list, zip(*parts, strict=True))
+    on_dask.fit(estimator("FedHiPClassifier"), X[:2], y[:2], groups=groups[:2])  # imports
+    sampler, before = MemorySampler(), sum(client.run(resident_bytes).values())
+    with sampler.sample("fit", client=client, measure="process", interval=0.05):
+        on_dask.fit(estimator("FedHiPClassifier"), X, y, groups=groups)
+    return sampler.to_pandas()["fit"].max() - before
+
+
+def resident_bytes():
+    return psutil.Process().memory_info().rss
+
+
+def test_workers_never_hold_more_than_a_part_of_the_rows(cluster, monkeypatch):
+    rows = 48 * 2**10 * 512 * 8
+    assert growth_of_memory(cluster) < rows / 2
+    # Were the rows kept between rounds, or gathered, it would be seen.
+    monkeypatch.setattr("skfedhip.federation._cluster._rereads", lambda method: False)
+    assert growth_of_memory(cluster) > 0.75 * rows
 
 
 # joblib.
