@@ -8,11 +8,13 @@ from operator import add
 import numpy as np
 import torch
 
-from ..protocol import Broadcast, ClientUpdate
+from ..core import ClientBlock
+from ..protocol import Broadcast
 from ._cut import longest_first
 from ._engine import Descent, Generators, Rows, Schedule, train
 from ._functional import linear, linear_gradients, softmax_loss
 from ._networks import Network
+from ._updates import ClientModel, ModelUpdate
 
 BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
 """Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
@@ -22,56 +24,6 @@ SUMMED_AT_ONCE = 2**15
 
 ROWS_AT_ONCE = 4096
 """Rows that are mapped to features at a time where nothing is trained."""
-
-
-@dataclass(frozen=True)
-class ModelUpdate(ClientUpdate):
-    """Weighted sums of what clients send up; their number and losses go along.
-
-    Attributes
-    ----------
-    sums : dict of ndarray
-        Parameters times their client's weight, float64, by name.
-    weight : ndarray of shape ()
-        Sum of the weights.
-    loss : ndarray of shape (2,)
-        Sum of the losses of all rows that were trained on, and how many clients' rows there are.
-    itemsize : ndarray of shape ()
-        Bytes of a number in a client's own message.
-    """
-
-    sums: dict
-    weight: np.ndarray
-    loss: np.ndarray
-    itemsize: np.ndarray
-
-    def __add__(self, other):
-        if not self.weight or not other.weight:
-            return self if self.weight else other
-        sums = {name: self.sums[name] + other.sums[name] for name in self.sums}
-        weight, loss = self.weight + other.weight, self.loss + other.loss
-        return ModelUpdate(sums, weight, loss, self.itemsize)
-
-    def is_finite(self):
-        """Whether all its numbers are, and so those of each client."""
-        return all(np.isfinite(array).all() for array in (self.loss, *self.sums.values()))
-
-    @property
-    def nbytes(self):
-        """Size of one client's message, whose numbers are in the precision of the model."""
-        numbers = sum(array.size for array in self.sums.values())
-        return numbers * int(self.itemsize) + self.weight.nbytes + self.loss.nbytes
-
-    def means(self, dtype_of):
-        """The weighted means, each in the dtype of the array of its name in ``dtype_of``."""
-        return {
-            name: _as(total / self.weight, dtype_of[name].dtype)
-            for name, total in self.sums.items()
-        }
-
-
-def _as(array, dtype):
-    return (np.rint(array) if np.issubdtype(dtype, np.integer) else array).astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -108,8 +60,9 @@ class GradientMethod:
     Attributes
     ----------
     network : Network
-    roster : ndarray of shape (K,)
-        Ids of all clients, from which cohorts are drawn.
+    roster : ndarray of shape (K,) or None
+        Ids of all clients, from which cohorts are drawn; None at a client of a network, which takes
+        part when it is asked.
     n_rounds : int
     lr, weight_decay : float
     batch_size, local_epochs : int
@@ -123,7 +76,7 @@ class GradientMethod:
     """
 
     network: Network
-    roster: np.ndarray
+    roster: np.ndarray | None
     n_rounds: int
     lr: float
     weight_decay: float
@@ -321,13 +274,32 @@ class GradientMethod:
 
     def states_of(self, n_clients, broadcast):
         """The states of clients before their first round, stacked."""
-        one = {n: torch.as_tensor(p) for n, p in self.new_state(broadcast.parameters).items()}
+        parameters = broadcast.parameters
+        if self.roster is None:  # a client that is drawn late starts as if it had heard all
+            parameters = self.shared_of(self.initial())
+        one = {n: torch.as_tensor(p) for n, p in self.new_state(parameters).items()}
         return {n: p.expand(n_clients, *p.shape).clone() for n, p in one.items()}
+
+    def cohort(self, client_ids, broadcast):
+        """Which of the clients take part in the round that a message begins."""
+        return self.joins(client_ids, int(broadcast.n_round))
+
+    def among(self, client_ids):
+        """The method with these clients for a roster."""
+        return replace(self, roster=client_ids)
+
+    def update_like(self, schema, broadcast):
+        """An update of the shape that any client's has, from steps too short to diverge."""
+        d, dtype = schema.n_classes, np.dtype(schema.dtype)
+        X = np.zeros((d, *schema.row_shape), dtype)  # token ids as well
+        nobody = np.array([None], dtype=object)
+        block = ClientBlock.from_arrays(X, np.arange(d), np.zeros(d, dtype=np.intp), nobody, d)
+        return replace(self, roster=None, lr=1e-12).client_update(block, broadcast, None)[0]
 
     def joins(self, client_ids, n_round):
         """Which of the clients are in a round's cohort, bool of shape (K,); never nobody at all."""
         ratio = self.join_ratio
-        if ratio == 1.0:
+        if ratio == 1.0 or self.roster is None:
             return np.ones(len(client_ids), dtype=bool)
         rng = np.random.default_rng([self.seed, n_round])
         if isinstance(ratio, tuple | list):
@@ -390,8 +362,11 @@ class GradientMethod:
         """One update for all clients of a chunk, added up in their order."""
         counts = part.counts
         weights = np.ones(len(counts)) if self.alike else counts.astype(float)
-        sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
+        if len(counts) == 1:
+            own = {name: stacked[0].cpu().numpy() for name, stacked in upload.items()}
+            return ClientModel(own, weights.sum(), loss)
+        sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
 
     def _name_diverged(self, upload, losses, client_ids, n_round):

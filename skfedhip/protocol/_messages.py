@@ -4,6 +4,7 @@ import dataclasses
 import typing
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
 import numpy as np
 
@@ -17,20 +18,34 @@ class Schema:
     Attributes
     ----------
     n_features : int
-        m.
+        m, the numbers in a row.
     classes : ndarray of shape (d,)
         The global class set, sorted; class codes are positions in it.
     dtype : numpy dtype
         Of the features and so of the coefficients.
+    image_shape : tuple of int, default=()
+        Shape of a row that is no vector: (channels, height, width).
     """
 
     n_features: int
     classes: np.ndarray
     dtype: np.dtype
+    image_shape: tuple = ()
+
+    @classmethod
+    def of_rows(cls, shape, classes, dtype):
+        """The schema of rows of a shape."""
+        shape = tuple(map(int, shape))
+        return cls(prod(shape), classes, dtype, shape if len(shape) > 1 else ())
 
     @property
     def n_classes(self):
         return len(self.classes)
+
+    @property
+    def row_shape(self):
+        """Shape of a row, (m,) where it is a vector."""
+        return self.image_shape or (self.n_features,)
 
 
 class Message(Sized):
@@ -65,9 +80,18 @@ class Message(Sized):
             raise ValueError(f"{cls.__name__} has no array {min(left)!r}")
         return message
 
+    def arrays_to_send(self):
+        """What travels; a message that has a smaller form than its arrays gives that."""
+        return self.arrays()
+
+    @classmethod
+    def from_sent(cls, arrays):
+        """The message from what travelled."""
+        return cls.from_arrays(arrays)
+
     @property
     def nbytes(self):
-        """Size of all arrays in bytes."""
+        """Size in bytes of what travels."""
         return sum(array.nbytes for array in self.arrays().values())
 
     def check_like(self, expected):
@@ -104,7 +128,7 @@ class ClientUpdate(Message):
         raise NotImplementedError
 
     def nbytes_of(self, n_rows):
-        """What one client of ``n_rows`` rows sends, where this is the sum of several clients'."""
+        """What clients of ``n_rows`` rows (K,) send each, where this sums up what they send."""
         return self.nbytes
 
     @property

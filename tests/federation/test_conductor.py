@@ -30,7 +30,7 @@ from skfedhip.federation._store import pack, unpack
 from skfedhip.federation._wire import decode_broadcast, encode
 from skfedhip.protocol import Broadcast, ClientUpdate, Schema, run_federation
 
-from .local import LocalNetwork, conduct, rows_of
+from .local import LocalNetwork, conduct, conduct_until_killed, rows_of
 
 ESTIMATORS = {
     "FedHiP": FedHiPClassifier(2.0),
@@ -99,7 +99,7 @@ def test_the_server_has_the_global_model_alone(estimator, data):
     server = conductor.server
     history = [decode_broadcast(message) for message in server.history_for(None)]
     own = estimator._federated(conductor.schema)
-    own._finish_globally(probe_block(conductor.schema), history)
+    own._finish_globally(probe_block(conductor.schema), history, server.server_state)
     clf = data.fit(estimator)
     assert len(own.clients_) == 0
     assert_close(own.coef_, clf.coef_)
@@ -276,26 +276,6 @@ def test_too_few_clients_end_the_run_and_keep_what_came(data, tmp_path):
 
 
 # The server's memory.
-
-
-class Killed(Exception):  # noqa: N818
-    pass
-
-
-def conduct_until_killed(after, monkeypatch, network, **how):
-    """Conduct with a server that dies once it has written its state ``after`` times."""
-    save, saved = Server.save, []
-
-    def save_and_die(self):
-        save(self)
-        saved.append(self)
-        if len(saved) == after:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Server, "save", save_and_die)
-        with pytest.raises(Killed):
-            conduct(network, **how)
 
 
 @pytest.mark.parametrize("after", range(1, 9))
@@ -496,7 +476,7 @@ class DriftEstimator(BaseEstimator):
         owners = np.zeros(len(y), dtype=int)
         return ClientBlock.from_arrays(X, codes, owners, np.array([client]), 3)
 
-    def _finish_federated(self, block, broadcasts, state):
+    def _finish_federated(self, block, broadcasts, state, traffic):
         self.answer_ = self._fitted_method.personalize(block, broadcasts[-1], state)
         return self
 
