@@ -45,13 +45,8 @@ def probe_block(schema):
 
 
 def broadcast_for(broadcast, client):
-    """One client's message down; a method that has one for each returns a dict of them.
-
-    Who is not in it gets what stands under None.
-    """
-    if isinstance(broadcast, dict):
-        return broadcast.get(client, broadcast.get(None))
-    return broadcast
+    """What goes down to one client, the message itself unless it holds a part for each."""
+    return broadcast.for_client(client)
 
 
 @dataclass
@@ -242,9 +237,10 @@ class Server:
 
     def history_for(self, client):
         """The last messages down that a client may need, two at most, as bytes."""
-        if any(isinstance(each, dict) for each in self.broadcasts):
-            return [encode(broadcast_for(each, client)) for each in self.broadcasts]
-        return self._history
+        own = [broadcast_for(each, client) for each in self.broadcasts]
+        if all(mine is each for mine, each in zip(own, self.broadcasts, strict=True)):
+            return self._history
+        return [encode(each) for each in own]
 
     @cached_property
     def _history(self):

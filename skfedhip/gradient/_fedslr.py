@@ -96,6 +96,7 @@ class FedSLR(GradientMethod):
     sparse_epochs: int
 
     summed = (_GAMMA,)
+    alike = True
 
     def new_state(self, parameters):
         """γ and p start at zero."""
@@ -152,20 +153,10 @@ class FedSLR(GradientMethod):
         own = _under(_SPARSE, own)
         return {n: w + own[n].to(w.device) if n in own else w for n, w in shared.items()}
 
-    def client_weights(self, counts):
-        """Participants count alike, whatever their rows."""
-        return np.ones(len(counts))
-
-    def initialize(self, schema):
-        """Initial parameters, dense."""
-        first = super().initialize(schema)
-        return LowRankBroadcast(first.parameters, first.n_round)
-
-    def aggregate(self, updates, broadcast, server_state):
-        """As ever, with the ranks beside the parameters."""
-        broadcast, state = super().aggregate(updates, broadcast, server_state)
-        ranks = _under(_RANK, state.memory)
-        return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks), state
+    def message(self, broadcast, server_state):
+        """With the ranks beside the parameters; dense before the first round."""
+        ranks = _under(_RANK, server_state.memory)
+        return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks)
 
     def aggregate_means(self, means, weight, broadcast, server_state):
         """The proximal step of the server; it remembers the sum of all clients' γ."""

@@ -96,6 +96,9 @@ class GradientMethod:
     summed = ()
     """Prefixes of what clients keep and the server knows the sum of; a guest's begins anew."""
 
+    alike = False
+    """Whether clients count alike in the averages; else they count as many as their rows."""
+
     # Hooks.
 
     def initial(self):
@@ -114,7 +117,7 @@ class GradientMethod:
         ----------
         rows : Rows
         shared : dict of Tensor
-            What came down, with a client axis of length 1.
+            What :meth:`received` takes from the message down.
         state : dict of Tensor
             What the clients kept.
         n_round : int
@@ -134,16 +137,20 @@ class GradientMethod:
         """What replaces, or completes, shared parameters in a client's own model."""
         return state
 
-    def client_weights(self, counts):
-        """What clients count in the averages, from their numbers of rows."""
-        return counts
-
     def aggregate_means(self, means, weight, broadcast, server_state):
         """Shared parameters and the server's memory, from the means of what came up.
 
         ``weight`` is the sum of the clients' weights.
         """
         return means, server_state.memory
+
+    def message(self, broadcast, server_state):
+        """The message down from one that has nothing but shared parameters."""
+        return broadcast
+
+    def received(self, broadcast, client_ids):
+        """What came down to some clients, with a client axis, of length 1 if the same for all."""
+        return self.on_device(broadcast.parameters, one=True)
 
     def compose(self, shared, own):
         """A model from the shared parameters and a client's own, without client axes."""
@@ -177,10 +184,13 @@ class GradientMethod:
 
     def train(self, rows, params, gradients, *, epochs=None, constants=None, **descent):
         """The engine, with the parameters of the method unless told otherwise."""
-        epochs = self.local_epochs if epochs is None else epochs
-        schedule = Schedule(epochs, self.batch_size, self.shuffle, self.drop_last)
         descent = Descent(**{"lr": self.lr, "decay": self.weight_decay, **descent})
-        return train(rows, params, gradients, schedule, descent, constants)
+        return train(rows, params, gradients, self.schedule(epochs), descent, constants)
+
+    def schedule(self, epochs=None):
+        """Which rows a client takes in which step; of a round, unless told otherwise."""
+        epochs = self.local_epochs if epochs is None else epochs
+        return Schedule(epochs, self.batch_size, self.shuffle, self.drop_last)
 
     def features(self, mapper, params, x):
         """Features (n, p) of rows (n, ...) by one model (client axis of length 1)."""
@@ -191,7 +201,8 @@ class GradientMethod:
 
     def initialize(self, schema):
         """Initial parameters."""
-        return ModelBroadcast(self.shared_of(self.start), np.zeros((), dtype=np.int64))
+        first = ModelBroadcast(self.shared_of(self.start), np.zeros((), dtype=np.int64))
+        return self.message(first, self.new_server_state(first))
 
     def shared_of(self, params):
         """The parameters that go down."""
@@ -204,15 +215,15 @@ class GradientMethod:
         if state is None:
             state = self.states_of(len(block.client_ids), broadcast)
         joins = self.joins(block.client_ids, n_round)
-        shared = self.on_device(broadcast.parameters, one=True)
         updates, state = [self._nothing()], {n: tensor.clone() for n, tensor in state.items()}
         for index in self._chunks(block, joins):
             part = block.clients(index)
             rows = self.rows_of(part, n_round)
+            shared = self.received(broadcast, part.client_ids)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 upload, new, losses = self.local(rows, shared, own, n_round)
-            update = self._summed(upload, losses, part.counts)
+            update = self._summed(upload, losses, part)
             if not update.is_finite():
                 self._name_diverged(upload, losses, part.client_ids, n_round)
             updates.append(update)
@@ -227,12 +238,13 @@ class GradientMethod:
         n_round = broadcast.n_round + 1
         if not total.weight:
             return replace(broadcast, n_round=n_round), replace(server_state, loss=np.nan)
-        known = {**broadcast.parameters, **server_state.averages}
+        known = {**server_state.memory, **broadcast.parameters, **server_state.averages}
         means, weight = total.means(known), float(total.weight)
         params, memory = self.aggregate_means(means, weight, broadcast, server_state)
         loss = float(total.loss[0] / total.loss[1])
         state = ServerState(self.of_personal(params), loss, memory)
-        return replace(broadcast, parameters=self.shared_of(params), n_round=n_round), state
+        broadcast = replace(broadcast, parameters=self.shared_of(params), n_round=n_round)
+        return self.message(broadcast, state), state
 
     def new_server_state(self, broadcast):
         """What the server has before the first round."""
@@ -244,10 +256,11 @@ class GradientMethod:
         n_round = int(broadcast.n_round)
         if state is None:
             state = self.states_of(len(block.client_ids), broadcast)
-        shared = self.on_device(broadcast.parameters, one=True)
         n_clients, personal = len(block.client_ids), {}
         for index in self._chunks(block, np.ones(n_clients, dtype=bool)):
-            rows = self.rows_of(block.clients(index), n_round)
+            part = block.clients(index)
+            rows = self.rows_of(part, n_round)
+            shared = self.received(broadcast, part.client_ids)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 own = self.personal_parameters(rows, shared, own, n_round)
@@ -313,7 +326,8 @@ class GradientMethod:
             self.network.layers is None and self.device.type == "cpu"
         ):
             return 1
-        return max(1, BLOCK_BYTES[self.device.type] // self._model_bytes)
+        block_bytes = BLOCK_BYTES.get(self.device.type, BLOCK_BYTES["cuda"])
+        return max(1, block_bytes // self._model_bytes)
 
     @cached_property
     def start(self):
@@ -344,9 +358,10 @@ class GradientMethod:
         itemsize = np.asarray(torch.empty(0, dtype=self.dtype).element_size())
         return ModelUpdate({}, np.zeros(()), np.zeros(2), itemsize)
 
-    def _summed(self, upload, losses, counts):
+    def _summed(self, upload, losses, part):
         """One update for all clients of a chunk, added up in their order."""
-        weights = np.asarray(self.client_weights(counts), dtype=float)
+        counts = part.counts
+        weights = np.ones(len(counts)) if self.alike else counts.astype(float)
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
         if len(counts) == 1:
             own = {name: stacked[0].cpu().numpy() for name, stacked in upload.items()}

@@ -152,6 +152,10 @@ class ClientUpdate(Message):
 class Broadcast(Message):
     """What the server sends down."""
 
+    def for_client(self, client):
+        """What of it goes to one client, all unless it is made for each; None is nobody."""
+        return self
+
 
 @dataclass(frozen=True)
 class Empty(Broadcast):

@@ -414,6 +414,14 @@ class Level(Broadcast):
 
 
 @dataclass(frozen=True)
+class Apart(Level):
+    """One client hears something else."""
+
+    def for_client(self, client):
+        return Level(self.value + (client == 12))
+
+
+@dataclass(frozen=True)
 class Moved(ClientUpdate):
     """Sums over clients of positions, and how many clients."""
 
@@ -446,9 +454,7 @@ class Drift:
         (total,) = updates
         mean = total.value / total.count
         history = [*(server_state or []), float(mean[0])]
-        if self.apart:  # one client hears something else
-            return {None: Level(mean), 12: Level(mean + 1)}, history
-        return Level(mean), history
+        return (Apart if self.apart else Level)(mean), history
 
     def personalize(self, block, broadcast, state):
         return broadcast_for(broadcast, block.client_ids.tolist()[0]).value, state
