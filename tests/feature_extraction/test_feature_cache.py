@@ -143,12 +143,11 @@ def test_strange_files_in_the_cache_are_passed_over(tmp_path, grey_images, count
     assert sum(counted) == 24
 
 
-@pytest.mark.parametrize("shape", [b"(-1,),", b"((((( "])
-def test_a_file_with_a_damaged_header_is_computed_anew(tmp_path, shape):
+def test_a_file_with_a_damaged_header_is_computed_anew(tmp_path):
     computed = []
     complete(tmp_path, [1, 2], computed)
     (file,) = tmp_path.glob("*.npy")
-    file.write_bytes(file.read_bytes().replace(b"(2,), ", shape))
+    file.write_bytes(file.read_bytes().replace(b"(2,), ", b"((((( "))
     complete(tmp_path, [1, 2], computed)
     assert computed == [0, 1, 0, 1]
 
