@@ -84,6 +84,8 @@ def step_sizes(text):
 
 
 def path(text):
+    if not text:
+        raise argparse.ArgumentTypeError("is an empty path; name one.")
     try:
         return Path(text).expanduser()
     except RuntimeError:
