@@ -1,7 +1,10 @@
 """Documentation is run, and lists every public name."""
 
+import configparser
+import dataclasses
 import doctest
 import importlib
+import inspect
 import re
 import tempfile
 from pathlib import Path
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 import skfedhip
+from skfedhip.protocol import FederatedMethod
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +42,47 @@ def test_classifiers_are_at_the_top():
     for room in ("analytic", "gradient"):
         public = importlib.import_module(f"skfedhip.{room}").__all__
         assert {name for name in public if "Classifier" in name} <= set(skfedhip.__all__)
+
+
+def public(name):
+    """The object of a public name, and its own public members by dotted name."""
+    obj = skfedhip
+    for part in name.split("."):
+        obj = getattr(obj, part)
+    members = inspect.getmembers(obj) if inspect.isclass(obj) else []
+    own = {f"{name}.{each}": member for each, member in members if not each.startswith("_")}
+    return obj, {each: member for each, member in own.items() if is_ours(member)}
+
+
+def is_ours(member):
+    function = member.fget if isinstance(member, property) else inspect.unwrap(member)
+    return str(getattr(function, "__module__", "")).startswith("skfedhip")
+
+
+def not_asked_of(name, obj, member):
+    """Codes of numpydoc that a docstring may ignore."""
+    made = dataclasses.is_dataclass(obj) or obj is FederatedMethod
+    if name == member:
+        is_warning = inspect.isclass(obj) and issubclass(obj, Exception)
+        # Attributes say what a class holds whose constructor is made for it.
+        return {"EX01"} if is_warning else {"PR01"} if made else set()
+    if hasattr(FederatedMethod, member.rpartition(".")[2]) and obj is not FederatedMethod:
+        return {"EX01", "PR01", "RT01"}  # the verbs are described once
+    return {"EX01"}
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_docstrings_are_numpydoc(name):
+    validate = pytest.importorskip("numpydoc.validate").validate
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    everything, *ignored = config["numpydoc_validation"]["checks"].split(", ")
+    assert everything == "all"
+    obj, members = public(name)
+    for member in [name, *members]:
+        allowed = {*ignored, *not_asked_of(name, obj, member)}
+        errors = validate(f"skfedhip.{member}")["errors"]
+        assert [each for each in errors if each[0] not in allowed] == [], member
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.rst")))

@@ -1,5 +1,6 @@
 """The four verbs of a federated method, and the one loop that runs them in process."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol
@@ -12,21 +13,100 @@ class FederatedMethod(Protocol):
 
     A block holds the rows of one client (a real federation) or of many (in process). ``state`` is
     what a block's clients keep between rounds and never send.
+
+    Attributes
+    ----------
+    n_rounds : int
+        How often updates go up.
+
+    See Also
+    --------
+    run_federation : Run a method in this process; its example is a method.
+
+    Examples
+    --------
+    >>> from skfedhip.preprocessing import MomentsMethod
+    >>> [verb for verb in dir(MomentsMethod) if not verb.startswith("_")]
+    ['aggregate', 'client_update', 'initialize', 'n_rounds', 'personalize']
     """
 
     n_rounds: int
 
     def initialize(self, schema: Schema) -> Broadcast:
-        """The first message down."""
+        """Make the first message down.
 
-    def client_update(self, block, broadcast, state) -> tuple[ClientUpdate, Any]:
-        """What the block's clients send up, and what they keep."""
+        Parameters
+        ----------
+        schema : Schema
+            What all clients agree on.
 
-    def aggregate(self, updates, broadcast, server_state) -> tuple[Broadcast, Any]:
-        """The next message down, and what the server keeps, from an iterable of updates."""
+        Returns
+        -------
+        Broadcast
+            :class:`Empty` where the first message goes up.
+        """
 
-    def personalize(self, block, broadcast, state) -> Any:
-        """The personal models of the block's clients."""
+    def client_update(
+        self, block: Any, broadcast: Broadcast, state: Any
+    ) -> tuple[ClientUpdate, Any]:
+        """Do a round of the block's clients.
+
+        Parameters
+        ----------
+        block : ClientBlock or DesignBlock
+            Rows of one client or of many.
+        broadcast : Broadcast
+            The last message down.
+        state : object
+            What they kept of the round before; None in the first.
+
+        Returns
+        -------
+        update : ClientUpdate
+            What they send up, as a sum.
+        state : object
+            What they keep.
+        """
+
+    def aggregate(
+        self, updates: Iterable[ClientUpdate], broadcast: Broadcast, server_state: Any
+    ) -> tuple[Broadcast, Any]:
+        """Do a round of the server.
+
+        Parameters
+        ----------
+        updates : iterable of ClientUpdate
+            What came up, to be added as it comes.
+        broadcast : Broadcast
+            The last message down.
+        server_state : object
+            What the server kept of the round before; None in the first.
+
+        Returns
+        -------
+        broadcast : Broadcast
+            The next message down.
+        server_state : object
+            What the server keeps.
+        """
+
+    def personalize(self, block: Any, broadcast: Broadcast, state: Any) -> Any:
+        """Make the personal models of the block's clients.
+
+        Parameters
+        ----------
+        block : ClientBlock or DesignBlock
+            Rows of one client or of many.
+        broadcast : Broadcast
+            The last message down.
+        state : object
+            What the clients kept; None if they have done no round, as newcomers.
+
+        Returns
+        -------
+        object
+            The models, in a form that is the method's own.
+        """
 
 
 @dataclass(frozen=True)
@@ -43,6 +123,12 @@ class FederationState:
         What the clients keep, block by block.
     bytes_up, bytes_down : int
         What one client has sent and received so far.
+
+    Examples
+    --------
+    >>> from skfedhip.protocol import Empty, FederationState
+    >>> FederationState(Empty(), server_state=None, states=[None, None]).bytes_up
+    0
     """
 
     broadcast: Broadcast
@@ -69,6 +155,13 @@ class FederationResult:
         What the server kept of the last round.
     states : list
         What the clients kept of the last round, block by block.
+
+    Examples
+    --------
+    >>> from skfedhip.protocol import Empty, FederationResult
+    >>> result = FederationResult((Empty(),), ["a model"], 0, 0, None, [None])
+    >>> result.models
+    ['a model']
     """
 
     broadcasts: tuple
@@ -80,15 +173,25 @@ class FederationResult:
 
 
 def run_federation(
-    method, blocks, schema, *, map_blocks=map, known=None, start=None, after_round=None
-):
+    method: FederatedMethod,
+    blocks: Sequence,
+    schema: Schema,
+    *,
+    map_blocks: Callable = map,
+    known: Broadcast | None = None,
+    start: FederationState | None = None,
+    after_round: Callable[[FederationState], object] | None = None,
+) -> FederationResult:
     """Run a method on client blocks in this process.
 
     Parameters
     ----------
     method : FederatedMethod
+        The four verbs and their number of rounds.
     blocks : sequence of ClientBlock or DesignBlock
+        Rows of all clients, each client in one block.
     schema : Schema
+        What the clients agree on.
     map_blocks : callable, default=map
         Like the builtin ``map``; a parallel one must keep the order, so that sums repeat to the
         bit.
@@ -102,6 +205,44 @@ def run_federation(
     Returns
     -------
     FederationResult
+        What server and clients are left with.
+
+    Examples
+    --------
+    The mean of all rows, and for each client how far its own mean is from it:
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from skfedhip.core import ClientBlock
+    >>> from skfedhip.protocol import Broadcast, ClientUpdate, Empty, Schema, run_federation
+    >>> @dataclass(frozen=True)
+    ... class Sums(ClientUpdate):
+    ...     total: np.ndarray
+    ...     n_rows: np.ndarray
+    ...     def __add__(self, other):
+    ...         return Sums(self.total + other.total, self.n_rows + other.n_rows)
+    >>> @dataclass(frozen=True)
+    ... class Mean(Broadcast):
+    ...     mean: np.ndarray
+    >>> class Distances:
+    ...     n_rounds = 1
+    ...     def initialize(self, schema):
+    ...         return Empty()
+    ...     def client_update(self, block, broadcast, state):
+    ...         return Sums(block.features().sum(axis=0), np.asarray(block.n_rows)), state
+    ...     def aggregate(self, updates, broadcast, server_state):
+    ...         first, *others = updates
+    ...         total = sum(others, start=first)
+    ...         return Mean(total.total / total.n_rows), server_state
+    ...     def personalize(self, block, broadcast, state):
+    ...         return block.features().mean(axis=0) - broadcast.mean
+    >>> X = np.array([[0.0], [2.0], [4.0]])
+    >>> owner, clients = np.array([0, 0, 1]), np.array(["north", "south"])
+    >>> block = ClientBlock.from_arrays(X, np.zeros(3, dtype=int), owner, clients, 1)
+    >>> schema = Schema(n_features=1, classes=np.zeros(1), dtype=X.dtype)
+    >>> result = run_federation(Distances(), block.cut_clients(1), schema)
+    >>> result.models, result.bytes_up
+    ([array([-1.]), array([2.])], 16)
     """
     if start is None:
         broadcast = known or method.initialize(schema)
@@ -131,12 +272,12 @@ def run_federation(
 class _Meter:
     """Passes updates on to the server, keeping states and the size of an update on the way."""
 
-    def __init__(self, blocks, states):
+    def __init__(self, blocks: Sequence, states: list):
         self.blocks = blocks
         self.states = list(states)
         self.bytes = 0
 
-    def watch(self, results):
+    def watch(self, results: Iterable[tuple[ClientUpdate, Any]]) -> Iterator[ClientUpdate]:
         for i, (update, state) in enumerate(results):
             self.states[i] = state
             n_rows = int(self.blocks[i].counts.max(initial=0))

@@ -2,8 +2,10 @@
 
 import dataclasses
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +24,14 @@ class Schema:
         The global class set, sorted; class codes are positions in it.
     dtype : numpy dtype
         Of the features and so of the coefficients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfedhip.protocol import Schema
+    >>> schema = Schema(n_features=4, classes=np.array(["cat", "dog"]), dtype=np.dtype("float64"))
+    >>> schema.n_classes
+    2
     """
 
     n_features: int
@@ -29,7 +39,8 @@ class Schema:
     dtype: np.dtype
 
     @property
-    def n_classes(self):
+    def n_classes(self) -> int:
+        """Size d of the global class set."""
         return len(self.classes)
 
 
@@ -39,20 +50,45 @@ class Message(Sized):
     A field may also be None, a dataclass of arrays itself, a tuple of such, or a dict of arrays; it
     is then annotated so (``Moments``, ``tuple[Moments, ...]``, ``dict``, ``np.ndarray | None``), by
     which :meth:`from_arrays` puts it together again.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from skfedhip.protocol import Message
+    >>> @dataclass(frozen=True)
+    ... class Mean(Message):
+    ...     mean: np.ndarray
+    >>> message = Mean(np.array([1.0, 2.0]))
+    >>> message.arrays()
+    {'mean': array([1., 2.])}
+    >>> Mean.from_arrays(message.arrays()), message.nbytes
+    (Mean(mean=array([1., 2.])), 16)
     """
 
-    def arrays(self):
-        """The message as a flat dict from name to ndarray."""
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Name all arrays.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The message as a flat dict, parts of parts by dotted names.
+        """
         return _named_arrays(self)
 
     @classmethod
-    def from_arrays(cls, arrays):
-        """The message that :meth:`arrays` took apart.
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Put together again what :meth:`arrays` took apart.
 
         Parameters
         ----------
         arrays : dict
             From name to ndarray.
+
+        Returns
+        -------
+        Message
+            A message of this class.
 
         Raises
         ------
@@ -66,11 +102,11 @@ class Message(Sized):
         return message
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Size of all arrays in bytes."""
         return sum(array.nbytes for array in self.arrays().values())
 
-    def check_like(self, expected):
+    def check_like(self, expected: "Message") -> None:
         """Raise ValueError unless this has the arrays of another message, all finite.
 
         Parameters
@@ -98,21 +134,45 @@ class ClientUpdate(Message):
     """What clients send up. Updates of several clients add: ``a + b`` is the update of both.
 
     Where a client can leave exactly, ``a - b`` is the update of those of a without those of b.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from skfedhip.protocol import ClientUpdate
+    >>> @dataclass(frozen=True)
+    ... class Rows(ClientUpdate):
+    ...     n: np.ndarray
+    ...     def __add__(self, other):
+    ...         return Rows(self.n + other.n)
+    >>> Rows(np.array([3])) + Rows(np.array([4]))
+    Rows(n=array([7]))
     """
 
-    def __add__(self, other):
+    def __add__(self, other: Self) -> "ClientUpdate":
         raise NotImplementedError
 
-    def nbytes_of(self, n_rows):
-        """What one client of ``n_rows`` rows sends, where this is the sum of several clients'."""
+    def nbytes_of(self, n_rows: int) -> int:
+        """Count what one client sends, where this is the sum of several clients'.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows of the client.
+
+        Returns
+        -------
+        int
+            Bytes of its message.
+        """
         return self.nbytes
 
     @property
-    def max_nbytes(self):
+    def max_nbytes(self) -> int:
         """The most that any client sends in this update's place."""
         return self.nbytes
 
-    def check(self, expected, eps):
+    def check(self, expected: "ClientUpdate", eps: float) -> None:
         """Raise ValueError unless a client can have sent this.
 
         Parameters
@@ -126,26 +186,45 @@ class ClientUpdate(Message):
 
 
 class Broadcast(Message):
-    """What the server sends down."""
+    """What the server sends down.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from skfedhip.protocol import Broadcast
+    >>> @dataclass(frozen=True)
+    ... class Model(Broadcast):
+    ...     coef: np.ndarray
+    >>> Model(np.zeros((3, 5))).nbytes
+    120
+    """
 
 
 @dataclass(frozen=True)
 class Empty(Broadcast):
-    """Nothing to say."""
+    """Nothing to say.
+
+    Examples
+    --------
+    >>> from skfedhip.protocol import Empty
+    >>> Empty().nbytes
+    0
+    """
 
 
 _hints = cache(typing.get_type_hints)
 
 
-def _assembled(cls, left, prefix):
+def _assembled(cls: Any, left: dict[str, np.ndarray], prefix: str) -> Any:
     """An instance of a dataclass from the arrays of its prefix, which are taken out of ``left``."""
-    hints, values = _hints(cls), {}
+    hints, values = _hints(cls), dict[str, Any]()
     for field in dataclasses.fields(cls):
         name, hint = prefix + field.name, hints[field.name]
         kinds = typing.get_args(hint) or (hint,)
         inner = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
         if typing.get_origin(hint) is tuple:
-            parts = []
+            parts: list = []
             while any(each.startswith(f"{name}.{len(parts)}.") for each in left):
                 parts.append(_assembled(inner, left, f"{name}.{len(parts)}."))
             values[field.name] = tuple(parts)
@@ -163,8 +242,8 @@ def _assembled(cls, left, prefix):
     return cls(**values)
 
 
-def _named_arrays(instance, prefix=""):
-    out = {}
+def _named_arrays(instance: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    out: dict[str, np.ndarray] = {}
     for field in dataclasses.fields(instance):
         value, name = getattr(instance, field.name), prefix + field.name
         if isinstance(value, tuple):
