@@ -1,4 +1,4 @@
-"""Run where only the wheel is installed: it is what is imported, and what belongs in it is there."""
+"""Run where only the wheel is installed: it is imported, and has what belongs in it."""
 
 import sys
 from importlib.metadata import version

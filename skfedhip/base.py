@@ -1,5 +1,6 @@
 """The scikit-learn shell of every personalized classifier: ids, labels, validation, predict."""
 
+import copy
 from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager, nullcontext
 from numbers import Integral
@@ -89,13 +90,10 @@ def blas_limit(n_jobs):
     return nullcontext() if effective_n_jobs(n_jobs) == 1 else single_blas_thread()
 
 
-def run_on_blocks(method, blocks, schema, n_jobs, known=None):
-    """Run a method where its blocks are: in this process, or where they know how to."""
-    if hasattr(blocks, "run"):
-        return blocks.run(method, schema, known=known)
+def run_on_blocks(method, blocks, schema, n_jobs, **how):
+    """Run a method on blocks, by joblib where they are in this process."""
     with blas_limit(n_jobs):
-        mapped = parallel_map(n_jobs)
-        return run_federation(method, blocks, schema, map_blocks=mapped, known=known)
+        return run_federation(method, blocks, schema, map_blocks=parallel_map(n_jobs), **how)
 
 
 class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
@@ -135,6 +133,24 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
     def _temperature(self):
         """What scores are divided by before the softmax."""
         return getattr(self, "temperature_", 1.0)
+
+    def _light(self):
+        """A copy that has no more than predicting takes."""
+        return copy.copy(self)
+
+    @property
+    def bytes_up_(self):
+        """Bytes that each client has sent, shape (K,), in the order of ``clients_``."""
+        return self._traffic()[0]
+
+    @property
+    def bytes_down_(self):
+        """Bytes that each client has received, shape (K,), in the order of ``clients_``."""
+        return self._traffic()[1]
+
+    def _traffic(self):
+        check_is_fitted(self)
+        return self._bytes
 
     def _validate_training(self, X, y, groups, *, reset):
         """Features (n, m), labels (n,) and ids (n,); without ids all rows are client None."""

@@ -13,18 +13,27 @@ import dask.dataframe as dd
 import joblib
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from _data import SETTINGS, assert_close, assert_same_fits, estimator, federation
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
+from distributed.diagnostics import MemorySampler
 
 import skfedhip
-from skfedhip import FederatedStandardScaler, FedHiPClassifier, FedHiPClassifierCV
+from skfedhip import (
+    FedCPClassifier,
+    FederatedStandardScaler,
+    FedHiPClassifier,
+    FedHiPClassifierCV,
+    FedPerClassifier,
+)
 from skfedhip.core import ClientBlock
 from skfedhip.exceptions import MissingGroupsWarning
 from skfedhip.federation import dask as on_dask
 from skfedhip.federation._partitions import Reader, bare, cut, describe, take_census
 from skfedhip.federation._plan import plan_blocks
+from skfedhip.gradient import MLP
 from skfedhip.protocol import Broadcast, ClientUpdate, Schema, run_federation
 
 SIZES = (1, 2, 5, 12, 200, 600)
@@ -74,8 +83,10 @@ def fit_on_dask(clf, data, cuts, **weights):
 
 
 def test_every_estimator_fits_as_in_memory(cluster, new, data):
-    clf = fit_on_dask(new(), data, MANY)
-    assert_same_fits(clf, data.fit(new()), data.X[:20])
+    clf, same = fit_on_dask(new(), data, MANY), data.fit(new())
+    assert_same_fits(clf, same, data.X[:20])
+    np.testing.assert_array_equal(clf.bytes_up_, same.bytes_up_)
+    np.testing.assert_array_equal(clf.bytes_down_, same.bytes_down_)
 
 
 @pytest.mark.parametrize("cuts", [pytest.param(c, id=name) for name, c in CUTS.items()])
@@ -319,14 +330,72 @@ def test_any_method_of_many_rounds_runs_with_its_clients_states_on_the_workers(c
         data.X, np.zeros(len(data.y), int), *np.unique(data.groups, return_inverse=True)[::-1], 1
     )
     expected = run_federation(ManyRounds(), here.cut(100), schema)
-    result = planned(data, MANY).run(ManyRounds(), schema)
+    result = run_federation(ManyRounds(), planned(data, MANY), schema)
     assert_close(result.broadcasts[-1].vector, expected.broadcasts[-1].vector)
-    assert result.server_state == expected.server_state
-    assert (result.bytes_up, result.bytes_down) == (expected.bytes_up, expected.bytes_down)
+    assert result.state.server_state == expected.state.server_state
+    np.testing.assert_array_equal(result.bytes_up, expected.bytes_up)
+    np.testing.assert_array_equal(result.bytes_down, expected.bytes_down)
     models, same = ({k: v for e in r.models for k, v in e.items()} for r in (result, expected))
     assert models.keys() == same.keys()
     for client, model in same.items():
         assert_close(models[client], model)
+
+
+# Gradient methods.
+
+
+def small_network(cls, **params):
+    """A gradient classifier in float64 with a small network and a few rounds."""
+    how = {"n_rounds": 3, "lr": 0.1, "dtype": "float64", "random_state": 0}
+    return cls(**{**how, "feature_extractor": MLP((6,)), "missing_groups": "global", **params})
+
+
+def assert_same_networks(clf, same):
+    np.testing.assert_array_equal(clf.clients_, same.clients_)
+    np.testing.assert_array_equal(clf._seen, same._seen)
+    for name, array in same.global_params_.items():
+        assert_close(clf.global_params_[name], array)
+    for name, array in same.personal_params_.items():
+        assert_close(clf.personal_params_[name], array)
+    assert_close(clf.loss_curve_, same.loss_curve_)
+    np.testing.assert_array_equal(clf.bytes_up_, same.bytes_up_)
+    np.testing.assert_array_equal(clf.bytes_down_, same.bytes_down_)
+
+
+def test_a_gradient_method_trains_as_in_memory(cluster, data):
+    new = lambda: small_network(FedCPClassifier, join_ratio=0.5)  # noqa: E731
+    X, y, groups = cut_arrays(MANY, data.X, data.y, data.groups)
+    clf = on_dask.fit(new(), X, y, groups=groups)
+    same = new().fit(data.X, data.y, groups=data.groups)
+    assert_same_networks(clf, same)
+    assert_close(clf.personal_rate_, same.personal_rate_)
+    lazy = on_dask.predict(clf, X, groups=groups)
+    expected = same.predict(data.X, groups=data.groups)
+    np.testing.assert_array_equal(lazy.compute(), expected)
+    for each in (clf, same):
+        each.partial_fit(data.X, data.y, groups=data.groups)
+    assert_same_networks(clf, same)
+
+
+def test_images_train_and_are_predicted_with_patience():
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(40, 2, 3, 4)), rng.integers(0, 3, 40), rng.integers(0, 4, 40)
+    new = lambda: small_network(FedPerClassifier, n_rounds=30, patience=2, tol=0.1)  # noqa: E731
+    same = new().fit(X, y, groups=groups)
+    assert same.n_rounds_ < 30
+    lazy = da.from_array(X, chunks=((10, 12, 18), 1, 3, 4))
+    cuts = [da.from_array(each, chunks=((10, 12, 18),)) for each in (y, groups)]
+    with dask.config.set(scheduler="sync"):
+        clf = on_dask.fit(new(), lazy, cuts[0], groups=cuts[1])
+        assert_same_networks(clf, same)
+        for name in ("predict", "predict_proba"):
+            answer = getattr(on_dask, name)(clf, lazy, groups=cuts[1])
+            expected = getattr(same, name)(X, groups=groups)
+            assert answer.shape == expected.shape
+            if name == "predict":
+                np.testing.assert_array_equal(answer.compute(), expected)
+            else:
+                assert_close(answer.compute(), expected)
 
 
 # A worker that dies, and memory that is short.
@@ -359,6 +428,36 @@ def test_a_worker_killed_in_the_second_round_changes_nothing(cluster, tmp_path):
     assert_same_fits(clf, same, X[:20])
 
 
+def many_rows(i):
+    """4 MB of rows."""
+    rng = np.random.default_rng(i)
+    X = rng.random((2**10, 512))
+    return X, X[:, :3].argmax(axis=1), np.full(len(X), i)
+
+
+def growth_of_memory(client):
+    """How many bytes two workers take at most, beyond what they have, to fit 201 MB of rows."""
+    parts = [delayed(many_rows, nout=3)(i) for i in range(48)]
+    X, y, groups = map(list, zip(*parts, strict=True))
+    on_dask.fit(estimator("FedHiPClassifier"), X[:2], y[:2], groups=groups[:2])  # imports
+    sampler, before = MemorySampler(), sum(client.run(resident_bytes).values())
+    with sampler.sample("fit", client=client, measure="process", interval=0.05):
+        on_dask.fit(estimator("FedHiPClassifier"), X, y, groups=groups)
+    return sampler.to_pandas()["fit"].max() - before
+
+
+def resident_bytes():
+    return psutil.Process().memory_info().rss
+
+
+def test_workers_never_hold_more_than_a_part_of_the_rows(cluster, monkeypatch):
+    rows = 48 * 2**10 * 512 * 8
+    assert growth_of_memory(cluster) < rows / 2
+    # Were the rows kept between rounds, or gathered, it would be seen.
+    monkeypatch.setattr("skfedhip.federation._cluster._rereads", lambda method: False)
+    assert growth_of_memory(cluster) > 0.75 * rows
+
+
 # joblib.
 
 
@@ -389,6 +488,9 @@ def test_folds_too(cluster, data, small_blocks):
         (FedHiPClassifierCV(cv=3), ValueError, "cv=3 deals all rows into folds"),
         (FedHiPClassifier(alpha=-1.0), ValueError, "alpha"),
         (FederatedStandardScaler(), TypeError, "FederatedStandardScaler"),
+        (FedPerClassifier(validation_fraction=0.2), ValueError, "validation_fraction=0.2 takes"),
+        (FedPerClassifier(checkpoint="file"), ValueError, "persist the collections"),
+        (FedPerClassifier(warm_start=True), ValueError, "warm_start=True goes on in memory"),
     ],
 )
 def test_estimators_that_cannot_be_fitted_exactly_are_refused(data, clf, error, message):
@@ -412,6 +514,8 @@ def test_collections_that_do_not_match_are_refused(data):
         on_dask.fit(clf, X, y[:800], groups=groups)
     with pytest.raises(ValueError, match="X has 5 partitions and groups has 2"):
         on_dask.fit(clf, X, y, groups=[delayed(data.groups)] * 2)
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        on_dask.fit(FedPerClassifier(), X, y, groups=groups, sample_weight=y)
     mixed = [delayed(np.array([0, 1])), delayed(np.array(["a", "b"]))]
     with pytest.raises(ValueError, match="numbers in some partitions and strings"):
         on_dask.fit(clf, [delayed(data.X[:2])] * 2, mixed, groups=mixed[:1] * 2)

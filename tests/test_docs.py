@@ -117,3 +117,7 @@ def test_examples_run(example, monkeypatch, tmp_path):
         moves = namespace["moves"]
         assert np.max(moves["FedHiP, client 0"]) < 1e-12 < 0.05
         assert np.min(moves["average of local models"]) > 0.05
+    if "ablation" in example:
+        accuracy = namespace["accuracy"]
+        assert accuracy["without policy"].mean() < accuracy["FedCP"].mean() - 0.01
+        assert accuracy["without alignment"].mean() > accuracy["FedCP"].mean()

@@ -18,7 +18,7 @@ ROOMS = [
     {"core"},
     {"protocol"},
     {"datasets", "metrics", "model_selection", "privacy"},
-    {"base", "feature_extraction", "persistence"},
+    {"base", "feature_extraction", "federated", "persistence"},
     {"preprocessing", "pretraining"},
     {"gradient", "analytic"},
     {"federation"},

@@ -69,8 +69,8 @@ class AFLClassifier(ClosedFormClassifier):
     temperature_ : float
         What scores are divided by before the softmax of ``predict_proba``: the best for the rows
         of ``fit``, each scored by models that never saw it; 1 where there was no ``fit``.
-    bytes_up_, bytes_down_ : int
-        What one client sends and receives.
+    bytes_up_, bytes_down_ : ndarray of shape (K,)
+        What each client has sent and received, in the order of ``clients_``.
     n_features_in_ : int
         Columns of X at fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

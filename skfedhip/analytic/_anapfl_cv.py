@@ -120,8 +120,8 @@ class AnaPFLClassifierCV(TunedClassifier, AnaPFLClassifier):
         What scores are divided by before the softmax.
     classes_, clients_, coef_, intercept_, personal_coef_, personal_intercept_
         As in AnaPFLClassifier.
-    bytes_up_, bytes_down_ : int
-        What one client sends and receives in all rounds.
+    bytes_up_, bytes_down_ : ndarray of shape (K,)
+        What each client has sent and received in all rounds, in the order of ``clients_``.
     n_features_in_ : int
         Columns of X at fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

@@ -14,10 +14,17 @@ from ..core import ClientBlock, PersonalModels, RetainedClients, rows_per_block
 from ..exceptions import StatisticsDroppedError
 from ..protocol import Schema
 from ..utils._available import available_while
-from ..utils._ids import as_ids, check_same_kind, encode_ids, union_ids
+from ..utils._ids import (
+    as_ids,
+    check_same_kind,
+    concatenate_ids,
+    encode_ids,
+    lookup_ids,
+    union_ids,
+)
 from ..utils._weights import check_weight
 from ._coefficients import CoefficientsMixin
-from ._federated import FederatedMixin
+from ._federated import AnalyticFederated
 from ._persistence import AnalyticPersistence
 
 
@@ -36,7 +43,7 @@ def _check_can_forget(estimator):
 
 
 class ClosedFormClassifier(
-    FederatedMixin, AnalyticPersistence, CoefficientsMixin, PersonalizedClassifier
+    AnalyticFederated, AnalyticPersistence, CoefficientsMixin, PersonalizedClassifier
 ):
     """Base of the closed-form classifiers; a subclass names its method and its parameters."""
 
@@ -223,6 +230,7 @@ class ClosedFormClassifier(
                 self._retained.guests |= set(block.client_ids.tolist())
             self.clients_ = union_ids(self.clients_, block.client_ids)
             self._models = self._in_order([models, *new])
+            self._bytes = self._count_guests(self._bytes, block.client_ids)
         return self
 
     def __sklearn_tags__(self):
@@ -319,14 +327,37 @@ class ClosedFormClassifier(
         """Run the federation on blocks and give the guests their models."""
         schema = Schema(self._n_features, self.classes_, self._dtype)
         method = replace(self._fitted_method, calibrate=calibrate)
-        result = run_on_blocks(method, blocks, schema, self.n_jobs, known)
+        result = run_on_blocks(method, blocks, schema, self.n_jobs, known=known)
         self._broadcast = known or result.broadcasts[1]
         if calibrate:
             self.temperature_ = float(result.broadcasts[-1].temperature)
         elif self._privacy() is not None:
             self.temperature_ = 1.0
-        self.bytes_up_, self.bytes_down_ = result.bytes_up, result.bytes_down
         self._models = self._in_order([*result.models, *self._personal_models(guests)])
+        late = concatenate_ids([self.clients_[:0], *(block.client_ids for block in guests)])
+        self._bytes = self._count_guests((result.bytes_up, result.bytes_down), late)
+
+    def _count_guests(self, traffic, guests):
+        """What all clients have sent and received, from that of all but the guests.
+
+        Guests have sent nothing, and received the sums.
+        """
+        others = np.ones(len(self.clients_), dtype=bool)
+        others[lookup_ids(self.clients_, guests)] = False
+        up, down = np.zeros((2, len(self.clients_)), dtype=np.int64)
+        down[~others] = self._broadcast.nbytes
+        up[others], down[others] = traffic
+        return up, down
+
+    def _traffic(self):
+        self._solved_models()
+        return self._bytes
+
+    def _light(self):
+        self._solved_models()
+        light = super()._light()
+        light._retained = None
+        return light
 
     def _personal_models(self, blocks):
         method = replace(self._fitted_method, calibrate=False)

@@ -1,48 +1,50 @@
-"""What a federation outside of this process asks of a closed-form classifier."""
-
-from numbers import Integral
+"""A closed-form classifier whose clients are in different places."""
 
 import numpy as np
-from sklearn.base import clone
 
+from ..federated import FederatedMixin
 from ..protocol import Empty
 from ..utils._weights import check_weight
 
 
-class FederatedMixin:
-    """The two ends of a closed-form classifier whose clients are in different places.
+class AnalyticFederated(FederatedMixin):
+    """The two ends of a federation of a closed-form classifier."""
 
-    Any estimator with these methods runs in a federation:
-
-    * ``_federated(schema)``: a copy for one place, its method in ``_fitted_method``;
-    * ``_client_block(X, y, client, sample_weight)``: the rows of this place as a block;
-    * ``_finish_federated(block, broadcasts, state)``: the copy, fitted, from the last messages
-      down (two at most, in order) and what the client kept, which may be None;
-    * ``_finish_globally(block, broadcasts)``: the same with the global model alone, for the
-      server, which has no rows: ``block`` holds made-up ones.
-    """
-
-    def _federated(self, schema):
-        """A copy of the estimator that knows its schema and has yet to see rows."""
-        self._check_federated()
-        clf = clone(self).set_params(group_column=None, retain_statistics=False)
-        clf._validate_params()
-        clf._start(np.empty((0, schema.n_features), schema.dtype), schema.classes, retain=False)
-        clf.n_features_in_ = schema.n_features
-        return clf
+    def _begin(self, schema):
+        if schema.image_shape:
+            raise ValueError(
+                f"{type(self).__name__} takes rows of features, got the shape "
+                f"{schema.image_shape}; extract features first."
+            )
+        self.retain_statistics = False
+        rows = np.empty((0, schema.n_features), schema.dtype)
+        self._start(rows, schema.classes, retain=False)
 
     def _check_federated(self):
-        """Refuse parameters whose meaning takes rows of several places."""
+        super()._check_federated()
         if self.class_weight == "balanced":
             raise ValueError(
                 "class_weight='balanced' needs the class counts of all clients before the first "
                 "message; pass a dict of weights instead."
             )
-        if not isinstance(getattr(self, "random_state", 0), Integral):
-            raise ValueError(
-                f"all places must draw the same random features, got random_state="
-                f"{self.random_state!r}; pass an int."
-            )
+
+    def _check_apart(self):
+        """Whatever all rows are summed up for is exact on partitions."""
+
+    def _begin_apart(self, like, classes, totals):
+        self._start(like, classes, retain=False)
+        self._prepare(None, None, None)
+        factor = None
+        if self.class_weight is not None:
+            factor = self._class_factors(np.arange(len(classes)), totals)
+        method = self._fitted_method
+        return factor, method.design_width(like.shape[1]), method
+
+    def _fit_apart(self, clients, blocks):
+        self.clients_ = clients
+        if self.retain_statistics:
+            self._retained = blocks.retained(self._fitted_method)
+        self._first_solve(blocks)
 
     def _client_block(self, X, y, client, sample_weight=None):
         """The rows of one client."""
@@ -51,7 +53,7 @@ class FederatedMixin:
         self._check_labels(np.unique(y if weight is None else y[weight > 0]))
         return self._block(X, y, ids, weight)
 
-    def _finish_federated(self, block, broadcasts, state):
+    def _finish_federated(self, block, broadcasts, state, traffic):
         """The estimator fitted, with the one client's personal model."""
         told = [each for each in broadcasts if not isinstance(each, Empty)]
         found = [getattr(each, "temperature", None) for each in told]
@@ -60,12 +62,12 @@ class FederatedMixin:
         # Models that were kept may be of earlier sums.
         models = self._fitted_method.personalize(block, self._broadcast, None)
         self.clients_, self._models = models.client_ids, models
-        self.bytes_up_ = self.bytes_down_ = 0  # the runner knows
+        self._bytes = traffic
         return self
 
-    def _finish_globally(self, block, broadcasts):
+    def _finish_globally(self, block, broadcasts, server_state):
         """The estimator fitted, with the global model alone."""
-        self._finish_federated(block, broadcasts, None)
+        self._finish_federated(block, broadcasts, None, tuple(np.zeros((2, 0), dtype=np.int64)))
         self._models = self._models.take(np.zeros(0, dtype=np.intp))
         self.clients_ = self._models.client_ids
         return self

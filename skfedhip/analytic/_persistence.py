@@ -23,7 +23,7 @@ class AnalyticPersistence(PersistenceMixin):
             "dtype": self._dtype.str,
             "n_features": self._n_features,
             "temperature": self.temperature_,
-            "bytes": [self.bytes_up_, self.bytes_down_],
+            "bytes": [each.tolist() for each in self._traffic()],
             "guests": None,
         }
         tuned, header["tuned"] = self._tuning_to_arrays()
@@ -37,7 +37,7 @@ class AnalyticPersistence(PersistenceMixin):
         self._dtype = np.dtype(header["dtype"])
         self._n_features = header["n_features"]
         self.temperature_ = header["temperature"]
-        self.bytes_up_, self.bytes_down_ = header["bytes"]
+        self._bytes = tuple(np.array(each, dtype=np.int64) for each in header["bytes"])
         self._tuning_from_arrays(only_of("tuned", tensors), header["tuned"])
         self._fitted_method = replace(self._method(), **header["method"])
         self._broadcast = broadcast_from_arrays(only_of("broadcast", tensors))

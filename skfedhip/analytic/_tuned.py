@@ -64,6 +64,17 @@ class TunedClassifier(ClosedFormClassifier):
             f"{name.removesuffix('CV')} with the parameters that it found."
         )
 
+    def _check_apart(self):
+        if self.cv is not None:
+            raise ValueError(
+                f"cv={self.cv!r} deals all rows into folds, which takes all labels in one place; "
+                "pass cv=None, which leaves rows out one by one and is exact on partitions too."
+            )
+
+    def _begin_apart(self, like, classes, totals):
+        factor, width, _ = super()._begin_apart(like, classes, totals)
+        return factor, width, None  # a search leaves out rows, not roots of them
+
     def _restricts_classes(self):
         return getattr(self, "local_classes_only_", self.local_classes_only is True)
 
@@ -93,10 +104,9 @@ class TunedClassifier(ClosedFormClassifier):
         super()._start(X, classes, retain=retain)
 
     def _first_solve(self, blocks):
-        known, (bytes_up, bytes_down) = self._tune(blocks)
+        known, traffic = self._tune(blocks)
         self._solve(blocks, calibrate=True, known=known)
-        self.bytes_up_ += bytes_up
-        self.bytes_down_ += bytes_down
+        self._bytes = tuple(map(np.add, self._bytes, traffic))
         del self._folds
 
     def _tune(self, blocks):
@@ -125,7 +135,7 @@ class TunedClassifier(ClosedFormClassifier):
             setattr(self, f"{name}_", float(values[at]))
             self._warn_at_edge(name, values, at)
         self.local_classes_only_ = bool(masks[choice.mask])
-        self._report(result.server_state, grid, choice)
+        self._report(result.state.server_state, grid, choice)
         if search.keeps:
             choices = ClientChoices.merge(result.models, self.clients_)
             if self.store_cv_results:

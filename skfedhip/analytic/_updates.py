@@ -26,9 +26,9 @@ class StatisticsUpdate(ClientUpdate):
         raise NotImplementedError
 
     def nbytes_of(self, n_rows):
-        """Size of the smaller form for a client of so many rows."""
+        """Size of the smaller form for clients of so many rows."""
         m, d = self.form.n_features, len(self.form.class_weights)
-        r = min(n_rows, m)
+        r = np.minimum(n_rows, m)
         shared = d + (0 if self.form.mean is None else m)
         return 8 * (RidgeFactor.size(r, m) + r * d + shared)
 

@@ -68,34 +68,36 @@ def add_arguments(parser):
 
 def run(args):
     """Measure and print the table."""
-    X, y = _load(args)
-    for seed in range(args.seeds):  # before an hour of work: can all of them be dealt?
-        _deal(y, seed, args)
+    X, y, rows = _load(args)
     work = [(name, seed) for seed in range(args.seeds) for name in args.methods]
     runs = {name: [] for name in args.methods}
     for name, seed in tqdm(work, desc="gradient", disable=None):
-        runs[name].append(measure(name, X, y, seed, args))
+        runs[name].append(measure(name, X[rows[seed]], y[rows[seed]], seed, args))
     print(render(runs, args))
     if args.json is not None:
         write_json(args.json, {"gradient": runs})
 
 
 def _load(args):
+    """Features and labels of all rows that are used, and which of them each seed takes."""
     _data.check_features(args.features)
     images, y = (
         _data.load_digits() if args.data_dir is None else _data.load_idx_pooled(args.data_dir)
     )
-    return _data.features(images, args.features, args.cache, sys.stderr.isatty()), y
+    taken = [np.arange(len(y))] * args.seeds
+    if args.rows is not None and args.rows < len(y):
+        generators = map(np.random.default_rng, range(args.seeds))
+        taken = [generator.permutation(len(y))[: args.rows] for generator in generators]
+    for seed, rows in enumerate(taken):  # before an hour of work: can all of them be dealt?
+        _deal(y[rows], seed, args)
+    used = np.unique(np.concatenate(taken))
+    X = _data.features(images[used], args.features, args.cache, sys.stderr.isatty())
+    return X, y[used], [np.searchsorted(used, rows) for rows in taken]
 
 
 def _deal(y, seed, args):
-    """Rows of a federation, and the client of each."""
-    rows = np.arange(len(y))
-    if args.rows is not None and args.rows < len(y):
-        rows = np.random.default_rng(seed).permutation(len(y))[: args.rows]
-    return rows, partition_dirichlet(
-        y[rows], args.clients, args.dirichlet, min_size=10, random_state=seed
-    )
+    """The client of each row."""
+    return partition_dirichlet(y, args.clients, args.dirichlet, min_size=10, random_state=seed)
 
 
 def measure(name, X, y, seed, args):
@@ -107,8 +109,7 @@ def measure(name, X, y, seed, args):
         Test accuracy ("mean" over clients, "worst"), "lr", the loss of the "first" and "last"
         round, and how many clients are given "one_class" only, though their test rows have more.
     """
-    rows, groups = _deal(y, seed, args)
-    X, y = X[rows], y[rows]
+    groups = _deal(y, seed, args)
     ((train, test),) = ClientShuffleSplit(random_state=seed).split(X, y, groups)
     if args.standardize:
         X = FederatedStandardScaler().fit(X[train]).transform(X)

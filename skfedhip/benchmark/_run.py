@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
 from tqdm import tqdm
 
 from ..analytic import (
@@ -55,6 +56,15 @@ METHODS = {
     "fedper": Method("FedPer", _gradient("FedPerClassifier")),
     "fedrep": Method("FedRep", _gradient("FedRepClassifier")),
     "fedala": Method("FedALA", _gradient("FedALAClassifier")),
+    "scaffold": Method("SCAFFOLD", _gradient("SCAFFOLDClassifier")),
+    "apfl": Method("APFL", _gradient("APFLClassifier")),
+    "lg-fedavg": Method("LG-FedAvg", _gradient("LGFedAvgClassifier")),
+    "fedrod": Method("FedRoD", _gradient("FedRoDClassifier")),
+    "pfedme": Method("pFedMe", _gradient("PFedMeClassifier")),
+    "fedphp": Method("FedPHP", _gradient("FedPHPClassifier")),
+    "fedamp": Method("FedAMP", _gradient("FedAMPClassifier")),
+    "fedfomo": Method("FedFomo", _gradient("FedFomoClassifier")),
+    "per-fedavg": Method("Per-FedAvg", _gradient("PerFedAvgClassifier")),
     "fedslr": Method("FedSLR", _gradient("FedSLRClassifier")),
     "fedcp": Method("FedCP", _gradient("FedCPClassifier")),
     "fedcp-gfm": Method("no-GFM", _gradient("FedCPClassifier", lam=0.0)),
@@ -102,8 +112,8 @@ class Result:
         Accuracy of each client on its held-out rows.
     fit_seconds : float
         Time of ``fit``, all clients together.
-    bytes_up, bytes_down : int
-        What one client sends and receives.
+    bytes_up, bytes_down : ndarray of shape (K,)
+        What each client sends and receives.
     """
 
     name: str
@@ -111,19 +121,22 @@ class Result:
     parameters: dict
     scores: ClientScores
     fit_seconds: float
-    bytes_up: int
-    bytes_down: int
+    bytes_up: np.ndarray
+    bytes_down: np.ndarray
 
     def record(self):
-        """The result as a flat dict of plain values, accuracies summarised over clients."""
+        """The result as a flat dict of plain values, accuracies summarised over clients.
+
+        Its bytes are those of the client that sends, or receives, most.
+        """
         return {
             "method": self.name,
             "estimator": self.estimator,
             "parameters": self.parameters,
             **client_summary(self.scores),
             "fit_seconds": self.fit_seconds,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
+            "bytes_up": int(self.bytes_up.max()),
+            "bytes_down": int(self.bytes_down.max()),
         }
 
 
@@ -185,6 +198,6 @@ def _run_one(name, estimator, fit_rows, test_rows):
         _parameters(estimator),
         client_scores(y, estimator.predict(X, groups=groups), groups),
         seconds,
-        int(estimator.bytes_up_),
-        int(estimator.bytes_down_),
+        estimator.bytes_up_,
+        estimator.bytes_down_,
     )

@@ -89,7 +89,8 @@ class Participant:
         X, y = self.load_rows()[:2]
         X = np.asarray(X)
         dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
-        return {"schema": schema_to_json(Schema(X.shape[1], unique_labels(y), dtype))}
+        schema = Schema.of_rows(X.shape[1:], unique_labels(y), dtype)
+        return {"schema": schema_to_json(schema)}
 
     def _on_update(self, request):
         """The client's update of a round; asked the same twice, it sends the same twice."""
@@ -99,18 +100,22 @@ class Participant:
         self._memory["down"] += len(data)
         self._memory["heard"] = [data]
         if known is None or known[0] != key:
-            clf, block = self._prepared(request)
-            state = self._memory["state"]
-            with single_blas_thread():  # so that the numbers are the same to the bit, always
-                update, self._memory["state"] = clf._fitted_method.client_update(
-                    block, decode_broadcast(data), state
-                )
+            update, self._memory["state"] = self._updated(request, decode_broadcast(data))
             known = [key, encode(update, dtype=self.dtype)]
             # The first round's message is what a client that leaves has to send again.
             kept = {r: each for r, each in self._memory["sent"].items() if r == 0}
             self._memory["sent"] = kept | {round_: known}
         self._memory["up"] += len(known[1])
         return {"update": known[1], "round": round_, "to": key}
+
+    def _updated(self, request, broadcast):
+        """What the method makes of the client's rows: an update, and what to keep."""
+        clf, block = self._prepared(request)
+        with single_blas_thread():  # so that the numbers are the same to the bit, always
+            try:
+                return clf._fitted_method.client_update(block, broadcast, self._memory["state"])
+            except FloatingPointError as error:
+                raise Unfit(str(error)) from error
 
     def _on_again(self, request):
         """What the client sent in the first round, so that the server can subtract it."""
@@ -123,10 +128,9 @@ class Participant:
         # The one before the last has come with the last round already, unless it had to come now.
         history = [*self._memory["heard"], *request["broadcasts"]][-2:]
         history = [decode_broadcast(data) for data in history]
+        traffic = [np.array([self._memory[way]]) for way in ("up", "down")]
         with single_blas_thread():
-            self.fitted = clf._finish_federated(block, history, self._memory["state"])
-        self.fitted.bytes_up_ = self._memory["up"]
-        self.fitted.bytes_down_ = self._memory["down"]
+            self.fitted = clf._finish_federated(block, history, self._memory["state"], traffic)
         return {"n_rows": block.n_rows}
 
     def _prepared(self, request):
@@ -134,9 +138,10 @@ class Participant:
         schema = schema_from_json(request["schema"])
         X, y, *weight = self.load_rows()
         X = np.asarray(X)
-        if X.ndim != 2 or X.shape[1] != schema.n_features:
+        if X.shape[1:] != schema.row_shape:
             raise Unfit(
-                f"its rows have shape {X.shape}, the federation's {schema.n_features} features"
+                f"its rows have shape {X.shape}, those of the federation "
+                f"{(len(X), *schema.row_shape)}"
             )
         if not np.isin(y, schema.classes).all():
             raise Unfit("it has rows of classes that are not among the federation's")

@@ -1,4 +1,4 @@
-"""Blocks of clients on a Dask cluster, and the protocol's loop over them."""
+"""Blocks of clients on a Dask cluster, as the protocol's loop asks for them."""
 
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -11,7 +11,6 @@ from dask.delayed import Delayed, delayed
 
 from ..analytic._method import ClosedFormMethod
 from ..core import ClientBlock, RetainedClients
-from ..protocol import FederationResult
 from ..utils._ids import concatenate_ids, encode_ids
 from ..utils._threads import single_blas_thread
 
@@ -48,32 +47,20 @@ class ClusterBlocks:
     Parameters
     ----------
     sources : list of Source
-    largest : int, default=0
-        Rows of the client that has most, by which messages are measured.
+    client_ids : list
+        Of all clients, sorted.
+    counts : ndarray of shape (K,)
+        Their rows.
     """
 
-    def __init__(self, sources, largest=0):
-        self.sources, self.largest = sources, largest
+    def __init__(self, sources, client_ids, counts):
+        self.sources, self.client_ids, self.counts = sources, client_ids, counts
 
-    def run(self, method, schema, *, known=None):
-        """Run a method, as :func:`skfedhip.protocol.run_federation` does with blocks at hand."""
-        broadcast, server_state = known or method.initialize(schema), None
-        broadcasts, states = [broadcast], [None] * len(self.sources)
-        bytes_up, bytes_down = 0, 0 if known else broadcast.nbytes
-        with dask.config.set(_FEDERATION_MAY_BE_LARGE):
-            for _ in range(method.n_rounds - bool(known)):
-                total, states = self._round(method, broadcast, states)
-                broadcast, server_state = method.aggregate([total], broadcast, server_state)
-                broadcasts.append(broadcast)
-                bytes_up += total.nbytes_of(self.largest)
-                bytes_down += broadcast.nbytes
-            models = self._personalize(method, broadcast, states)
-        return FederationResult(
-            tuple(broadcasts), models, bytes_up, bytes_down, server_state, states
-        )
+    def __len__(self):
+        return len(self.sources)
 
-    def _round(self, method, broadcast, states):
-        """The sum of all updates, and what the clients keep, which stays where it is."""
+    def update(self, method, broadcast, states):
+        """One update, the sum of all; ``states`` are replaced by new ones, which stay there."""
         message = _message(method, broadcast)
         updates, new_states, kept = [], [], []
         for source, state in zip(self.sources, states, strict=True):
@@ -86,20 +73,32 @@ class ClusterBlocks:
             new_states.append(state)
             if source.kept or not _rereads(method):
                 kept.append(source)
-        total = tree(add_all, updates)
         blocks = [source.blocks for source in kept]
-        total, new_states, blocks = dask.persist(total, new_states, blocks)
-        for source, each in zip(kept, blocks, strict=True):
-            source.blocks = each
-        return total.compute(), new_states
+        with dask.config.set(_FEDERATION_MAY_BE_LARGE):
+            total, states[:], blocks = dask.persist(tree(add_all, updates), new_states, blocks)
+            for source, each in zip(kept, blocks, strict=True):
+                source.blocks = each
+            yield slice(None), total.compute()
 
-    def _personalize(self, method, broadcast, states):
+    def personalize(self, method, broadcast, states):
+        """What the method's ``personalize`` returns, block by block."""
         message = _message(method, broadcast)
         models = [
             delayed(personalize_blocks)(message, None if _rereads(method) else s.blocks, state)
             for s, state in zip(self.sources, states, strict=True)
         ]
-        return [model for each in dask.compute(*models) for model in each]
+        with dask.config.set(_FEDERATION_MAY_BE_LARGE):
+            return [model for each in dask.compute(*models) for model in each]
+
+    def map(self, function):
+        """``function(block)`` of all blocks, a list in their order."""
+        parts = [delayed(apply_to_blocks)(function, source.blocks) for source in self.sources]
+        return [answer for each in dask.compute(*parts) for answer in each]
+
+    @staticmethod
+    def fetch(states):
+        """What clients keep, brought here, block by block."""
+        return [state for each in dask.compute(*states) for state in each]
 
     def retained(self, method):
         """What all clients keep of their rows, as :class:`skfedhip.core.RetainedClients`."""
@@ -161,6 +160,11 @@ def personalize_blocks(message, blocks, states):
             method.personalize(block, broadcast, state)
             for block, state in zip(blocks or repeat(None), states, strict=False)
         ]
+
+
+def apply_to_blocks(function, blocks):
+    with single_blas_thread():
+        return [function(block) for block in blocks]
 
 
 def solve_clients(message, blocks):

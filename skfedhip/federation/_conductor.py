@@ -58,7 +58,8 @@ class Report:
     clients : list
         Whose rows are in the result.
     lost : list
-        Clients that were known, or expected, and have nothing in it: they did not answer in time.
+        Clients that were known, or expected, and have nothing in it, or that fell silent between
+        rounds: they did not answer in time.
     refused : dict
         From client to why its message was left out.
     left : list
@@ -89,7 +90,7 @@ class Conductor:
     patience : Patience
     schema : Schema, default=None
         Features and classes; by default the classes that the first clients say they have, and the
-        number of features that most of them have.
+        shape of rows that most of them have.
     path : str or path-like, default=None
         File of the server's state.
     on_report : callable, default=None
@@ -104,6 +105,9 @@ class Conductor:
         self.on_report = on_report
         self.roster = {}  # node -> client; a client that was started anew has several nodes
         self.known = set(patience.clients or ())  # clients that were here, or should be
+        self.missed = (
+            set()
+        )  # clients that did not answer when they were asked, and have not come back
         self.gone = set()  # nodes that failed, are not welcome, or let a round pass in silence
         self.pending = {}  # node -> task that it was asked for
         self.told = {}  # node -> digest of the last message down that it has answered
@@ -158,21 +162,24 @@ class Conductor:
                 "classes and n_features."
             )
         offers = list(self.offers.values())
-        n_features = Counter(each.n_features for each in offers).most_common(1)[0][0]
-        agreeing = [each for each in offers if each.n_features == n_features]
+        shape = Counter(each.row_shape for each in offers).most_common(1)[0][0]
+        agreeing = [each for each in offers if each.row_shape == shape]
         classes = sort_ids({label for each in agreeing for label in each.classes.tolist()})
         dtype = Counter(each.dtype for each in agreeing).most_common(1)[0][0]
-        self.schema = Schema(n_features, classes, dtype)
+        self.schema = Schema.of_rows(shape, classes, dtype)
 
     def _all_greeted(self):
         here = set(self.roster.values())
-        enough = len(here) >= self.patience.min_clients and here >= self.known
+        enough = len(here) >= self.patience.min_clients and here >= self.known - self.missed
         return enough and set(self.network.nodes()) <= {*self.roster, *self.gone}
 
     def _absent(self):
         """Clients that are expected, or were here, and have nothing in the result."""
         server = self.server
-        return self.known - set(server.members) - server.left - set(self.report.refused)
+        absent = self.known - {*server.members, *server.roster}
+        if not server.stays_open:  # one round is no more than a part
+            absent |= self.known & self.missed
+        return absent - server.left - set(self.report.refused)
 
     def _newcomers(self):
         """Clients that can be reached now and would be added."""
@@ -214,6 +221,8 @@ class Conductor:
         self.pending.pop(node, None)
         self.gone.add(node)
         client = self.roster.pop(node, f"node {node}")
+        if client in self.known - {*self.roster.values(), *(self.patience.clients or ())}:
+            self.missed.add(client)  # the round still waits for those that were named
         if reason is not None:
             self.report.refused[client] = reason
 
@@ -230,6 +239,7 @@ class Conductor:
             self._drop(node)
             if task == "hello":  # not waited for any longer, but heard when it comes
                 self.pending[node] = task
+        self.missed |= self.known - {*self.roster.values()}
 
     def _take(self, node, task, reply):
         client = reply.get("client")
@@ -261,6 +271,7 @@ class Conductor:
         self.gone.discard(node)
         self.roster[node] = client
         self.known.add(client)
+        self.missed.discard(client)
 
     def _count(self, node, client, reply):
         data, now = _bytes(reply.get("update")), digest(self.server.history_for(client)[-1])
@@ -277,23 +288,40 @@ class Conductor:
 
     def _rounds(self):
         while not self.server.finished:
+            if self.server.draws:
+                self._enroll()
             self._wait(self._round_is_full, self._ask_for_updates)
             n = len(self.server.tally.digests)
-            if n < self.patience.min_clients:
-                raise RuntimeError(
-                    f"round {self.server.round} has the updates of {n} clients, "
-                    f"{self.patience.min_clients} are needed; those that came are kept: run again "
-                    "when more are connected."
-                )
+            if n < self._n_needed():
+                self._give_up(f"has the updates of {n} clients, {self._n_needed()} are needed")
             self.server.advance()
+
+    def _enroll(self):
+        """Let the server draw a round's cohort from those who are here."""
+        self._wait(self._all_greeted)
+        here = {*self.roster.values()} - self.server.left - set(self.report.refused)
+        if len(here) < self.patience.min_clients:
+            self._give_up(f"finds {len(here)} clients, {self.patience.min_clients} are needed")
+        self.server.enroll(here)
+
+    def _n_needed(self):
+        """How many updates a round takes."""
+        needed = self.patience.min_clients
+        return min(needed, len(self.server.cohort)) if self.server.draws else needed
+
+    def _give_up(self, why):
+        raise RuntimeError(
+            f"round {self.server.round} {why}; those that came are kept: run again when more are "
+            "connected."
+        )
 
     def _wants(self, client):
         return self.server.wants(client) and client not in self.report.refused
 
     def _round_is_full(self):
-        if len(self.server.tally.digests) < self.patience.min_clients:
+        if len(self.server.tally.digests) < self._n_needed():
             return False
-        expected = {*self.roster.values(), *(self.patience.clients or ())}
+        expected = {*self.roster.values(), *(self.patience.clients or ())} - self.missed
         greeting = set(self.network.nodes()) - {*self.roster, *self.gone}
         return not greeting and not any(self._wants(client) for client in expected)
 
@@ -313,7 +341,8 @@ class Conductor:
             for node, client in self.roster.items():
                 if node not in asked and node not in self.pending and client not in out:
                     before, last = self.server.history_for(client)
-                    known = self.told.get(node) == digest(before)
+                    # Where rounds depend on each other, all that counts is in the last message.
+                    known = not self.server.stays_open or self.told.get(node) == digest(before)
                     asked.add(node)
                     self._ask(node, "finish", broadcasts=[last] if known else [before, last])
 

@@ -26,7 +26,8 @@ def cut(estimator, X, y, groups, sample_weight):
     if groups is None and estimator.group_column is not None:
         groups = _group_column(estimator, X)
     named = {"X": X, "y": y, "groups": groups, "sample_weight": sample_weight}
-    given = align({name: each for name, each in named.items() if each is not None})
+    given = {name: each for name, each in named.items() if each is not None}
+    given = align(given, allow_nd=estimator._allow_nd)
     rows = _packed(given)
     labels = _packed({name: each for name, each in given.items() if name != "X"})
     if len(labels) != len(rows):  # few columns of small files were fused into fewer partitions
@@ -100,16 +101,17 @@ def is_array(each):
     return hasattr(each, "chunks") and hasattr(each, "rechunk")
 
 
-def align(given):
+def align(given, *, allow_nd=False):
     """Collections checked; arrays cut by rows alone, in the same places where these are known."""
     for name, each in given.items():
         _check_lazy(name, each)
     X = given["X"]
     if not is_array(X):
         return given
-    if len(X.shape) != 2:
+    if len(X.shape) != 2 and not allow_nd:
         raise ValueError(f"X must have two dimensions, got shape {X.shape}; one row a sample.")
-    given = {**given, "X": X.rechunk({1: -1}) if X.numblocks[1] > 1 else X}
+    if max(X.numblocks[1:], default=1) > 1:
+        given = {**given, "X": X.rechunk(dict.fromkeys(range(1, X.ndim), -1))}
     rows = X.chunks[0]
     for name, each in given.items():
         if is_array(each) and each.chunks[0] != rows and not np.isnan([*rows, *each.shape]).any():

@@ -68,7 +68,7 @@ def plan_blocks(reader, n_features, partitions, censuses, *, width, compress_wit
         roots = tree(merge_retained, [delayed(take_roots)(method, *p, max_rows) for p in pieces])
         kept = delayed(root_blocks)(roots, max_rows)
         sources.append(Source(kept, kept=True, pieces=pieces))
-    return clients, ClusterBlocks(sources, int(rows.max()))
+    return clients, ClusterBlocks(sources, clients.tolist(), rows)
 
 
 def _homes(mask, sizes, max_rows, blocks, owners):

@@ -1,7 +1,5 @@
 """A method of a fitted estimator, mapped over the partitions of collections."""
 
-import copy
-
 import numpy as np
 from dask.delayed import delayed
 from sklearn.utils.validation import check_is_fitted
@@ -14,12 +12,13 @@ def map_rows(estimator, name, X, groups):
     check_is_fitted(estimator)
     if groups is None and estimator.group_column is None:
         estimator._on_missing_groups(f"{name} got no client ids")
-    given = align({"X": X} if groups is None else {"X": X, "groups": groups})
+    given = {"X": X} if groups is None else {"X": X, "groups": groups}
+    given = align(given, allow_nd=estimator._allow_nd)
     X, groups = given["X"], given.get("groups")
     d = len(estimator.classes_)
     flat = name == "predict" or (name == "decision_function" and d == 2)
     scorer = _Scorer(name, None if flat else d, _dtype(estimator, name, X))
-    model = delayed(_light(estimator), traverse=False)
+    model = delayed(_quiet(estimator), traverse=False)
     if isinstance(X, list):
         groups = groups or [None] * len(X)
         return [delayed(scorer)(*each, model) for each in zip(X, groups, strict=True)]
@@ -28,11 +27,9 @@ def map_rows(estimator, name, X, groups):
     return X.map_partitions(scorer, groups, model, meta=scorer.like(X._meta, estimator.classes_))
 
 
-def _light(estimator):
+def _quiet(estimator):
     """What workers need to predict: silent, since a partition's ids may all be unknown."""
-    estimator._solved_models()
-    estimator = copy.copy(estimator)
-    estimator._retained = None
+    estimator = estimator._light()
     if estimator.missing_groups == "warn":
         estimator.missing_groups = "global"
     return estimator
@@ -41,7 +38,9 @@ def _light(estimator):
 def _dtype(estimator, name, X):
     if name == "predict":
         return estimator.classes_.dtype
-    dtypes = [X.dtype] if is_array(X) else getattr(X, "dtypes", [estimator._dtype])
+    dtypes = (
+        [X.dtype] if is_array(X) else getattr(X, "dtypes", [getattr(estimator, "_dtype", float)])
+    )
     return np.dtype("f4" if all(dtype == np.float32 for dtype in dtypes) else "f8")
 
 
@@ -49,11 +48,12 @@ def _map_array(scorer, X, groups, model):
     import dask.array as da
 
     out = "i" if scorer.n_columns is None else "ic"
+    row = "jklmno"[: X.ndim - 1]
     return da.blockwise(
         scorer,
         out,
         X,
-        "ij",
+        f"i{row}",
         groups,
         None if groups is None else "i",
         model=model,

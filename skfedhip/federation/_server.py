@@ -11,6 +11,7 @@ import numpy as np
 from ..core import ClientBlock
 from ..protocol import ClientUpdate, Empty, Schema
 from ..utils._files import labels_from_json, labels_to_json, write_atomically
+from ..utils._ids import sort_ids
 from ._store import pack, unpack
 from ._wire import RefusedMessage, decode_update, digest, encode
 
@@ -19,7 +20,7 @@ def schema_to_json(schema):
     """A schema as one line of text."""
     return json.dumps(
         {
-            "n_features": schema.n_features,
+            "shape": schema.row_shape,
             "classes": labels_to_json(schema.classes),
             "dtype": np.dtype(schema.dtype).str,
         }
@@ -30,7 +31,7 @@ def schema_from_json(text):
     """The schema that :func:`schema_to_json` wrote."""
     stored = json.loads(text)
     classes = labels_from_json(stored["classes"])
-    return Schema(int(stored["n_features"]), classes, np.dtype(stored["dtype"]))
+    return Schema.of_rows(stored["shape"], classes, np.dtype(stored["dtype"]))
 
 
 def probe_block(schema):
@@ -41,16 +42,6 @@ def probe_block(schema):
     owners = np.zeros(len(codes), dtype=np.intp)
     X = X.astype(schema.dtype)
     return ClientBlock.from_arrays(X, codes, owners, ids, schema.n_classes)
-
-
-def broadcast_for(broadcast, client):
-    """One client's message down; a method that has one for each returns a dict of them.
-
-    Who is not in it gets what stands under None.
-    """
-    if isinstance(broadcast, dict):
-        return broadcast.get(client, broadcast.get(None))
-    return broadcast
 
 
 @dataclass
@@ -92,6 +83,10 @@ class Server:
         Names this federation, across restarts: what clients remember is of this one or another.
     round : int
         Which round is being gathered, ``method.n_rounds`` when all are.
+    roster : list
+        The clients that the cohort of this round is drawn from, where the method draws one.
+    heard : dict
+        Clients that sent something in any round, as keys, where they can't leave.
     left : set
         Clients that have left; they are not asked again.
     refused : dict
@@ -105,6 +100,7 @@ class Server:
         self.tally = Tally()
         self.first = self.tally if self.stays_open else None
         self.left, self.refused = set(), {}
+        self.roster, self.heard = [], {}
         self.federation = secrets.token_hex(8)
         if self.path is not None and self.path.exists():
             self._restore()
@@ -127,11 +123,33 @@ class Server:
     @property
     def members(self):
         """Clients that are part of the result, or were of the last round."""
-        return list((self.first or self.tally).digests)
+        return list(self.first.digests if self.first else self.heard)
+
+    @property
+    def draws(self):
+        """Whether not all clients take part in every round."""
+        return hasattr(self.method, "among")
+
+    def enroll(self, clients):
+        """Say who is there, before the first message of a round that draws its cohort."""
+        if not self.tally.digests:
+            self.roster = sort_ids(clients).tolist()
+            self._told_anew()
+            self.save()
+
+    @cached_property
+    def cohort(self):
+        """Clients of the roster that take part in this round."""
+        roster = sort_ids(self.roster)
+        self.method = self.method.among(roster)
+        joins = self.method.cohort(roster, self.broadcast.for_client(None))
+        return {client for client, takes_part in zip(self.roster, joins, strict=True) if takes_part}
 
     def wants(self, client):
         """Whether the client is to send something in this round."""
         if client in self.left or self.finished or client in self.tally.digests:
+            return False
+        if self.draws and client not in self.cohort:
             return False
         return self.round == 0 or self.first is None or client in self.first.digests
 
@@ -154,6 +172,8 @@ class Server:
             if not self.wants(client):
                 raise RefusedMessage("nothing was asked of this client")
             self.tally.add(client, decode_update(data, self._expected), mark)
+            if self.first is None:
+                self.heard[client] = None
         except RefusedMessage as error:
             self.refused[client] = str(error)
             raise
@@ -212,9 +232,10 @@ class Server:
 
     def history_for(self, client):
         """The last messages down that a client may need, two at most, as bytes."""
-        if any(isinstance(each, dict) for each in self.broadcasts):
-            return [encode(broadcast_for(each, client)) for each in self.broadcasts]
-        return self._history
+        own = [each.for_client(client) for each in self.broadcasts]
+        if all(mine is each for mine, each in zip(own, self.broadcasts, strict=True)):
+            return self._history
+        return [encode(each) for each in own]
 
     @cached_property
     def _history(self):
@@ -222,13 +243,15 @@ class Server:
 
     def _told_anew(self):
         """Forget what was made of the last messages down."""
-        for name in ("_expected", "_history"):
+        for name in ("_expected", "_history", "cohort"):
             vars(self).pop(name, None)
 
     @cached_property
     def _expected(self):
         """What an update of this round looks like, made of rows that are nobody's."""
-        broadcast = broadcast_for(self.broadcast, None)
+        broadcast = self.broadcast.for_client(None)
+        if hasattr(self.method, "update_like"):
+            return self.method.update_like(self.schema, broadcast)
         return self.method.client_update(probe_block(self.schema), broadcast, None)[0]
 
     def save(self):
@@ -244,6 +267,8 @@ class Server:
             "tally": None if self.tally is self.first else self.tally,
             "first": self.first,
             "left": sorted(self.left, key=repr),
+            "roster": self.roster,
+            "heard": list(self.heard),
         }
         write_atomically(self.path, pack(state))
 
@@ -265,6 +290,7 @@ class Server:
         self.broadcasts, self.first = state["broadcasts"], state["first"]
         self.tally = self.first if state["tally"] is None else state["tally"]
         self.left, self.federation = set(state["left"]), state["federation"]
+        self.roster, self.heard = state["roster"], dict.fromkeys(state["heard"])
 
 
 def stored_schema(path):

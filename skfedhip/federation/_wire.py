@@ -33,7 +33,7 @@ def encode(message, *, dtype=None):
         A safetensors file: the arrays under their names, and in the header the format's version,
         the kind of message and which arrays were narrowed.
     """
-    arrays, narrowed = message.arrays(), []
+    arrays, narrowed = message.arrays_to_send(), []
     for name, array in arrays.items():
         if dtype is not None and array.dtype == np.float64:
             with np.errstate(over="ignore"):
@@ -104,7 +104,7 @@ def _decode(data, base, max_nbytes):
         raise RefusedMessage("its list of narrowed arrays is wrong")
     arrays |= {name: arrays[name].astype(np.float64) for name in narrowed}
     try:
-        message = cls.from_arrays(arrays)
+        message = cls.from_sent(arrays)
     except ValueError as error:
         raise RefusedMessage(str(error)) from error
     return message, float(np.finfo(np.float32 if narrowed else np.float64).eps)

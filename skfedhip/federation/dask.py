@@ -5,7 +5,9 @@ scikit-learn user knows, so it predicts, saves, exports and personalizes anywher
 parameters are tuned on a sample in memory and used on the cluster unchanged.
 """
 
-import numpy as np
+from math import prod
+
+from sklearn.utils.validation import has_fit_parameter
 
 try:
     from dask.delayed import delayed
@@ -14,8 +16,7 @@ except ImportError as error:
         "skfedhip.federation.dask needs Dask; install it with pip install 'skfedhip[dask]'."
     ) from error
 
-from ..analytic._classifier import ClosedFormClassifier
-from ..analytic._tuned import TunedClassifier
+from ..federated import FederatedMixin
 from ._partitions import Reader, bare, cut, describe, merge_labels, take_census
 from ._plan import plan_blocks
 from ._predict import map_rows
@@ -26,20 +27,23 @@ __all__ = ["decision_function", "fit", "predict", "predict_proba"]
 def fit(estimator, X, y, *, groups=None, sample_weight=None):
     """Fit an estimator on Dask collections; the same numbers as its own ``fit`` on all rows.
 
-    Each partition is read where it lies and turned into statistics, which are added up in a tree;
-    clients are personalized by the worker that has their rows. A client may span partitions: it
-    is then personalized from the root of its Gram matrix, to which each partition contributes, or
-    from its rows where these are fewer numbers than the root. The result does not depend on which
+    Each partition is read where it lies and turned into updates, which are added up in a tree;
+    clients are personalized by the worker that has their rows. A client may span partitions: of a
+    closed form it is then personalized from the root of its Gram matrix, to which each partition
+    contributes, or from its rows where these are fewer numbers than the root; a gradient method
+    has its rows brought to one worker. Rows that are trained on for many rounds stay with the
+    workers meanwhile. The result does not depend on which
     worker did what, and a worker that is lost is made up for by the others.
 
-    Rows are read once for the labels and ids and two or three times in all for the features;
-    ``persist`` collections that fit in the cluster's memory and are slow to make.
+    Rows are read once for the labels and ids, and for the features once by a gradient method, or
+    two or three times in all by a closed form; ``persist`` collections that fit in the cluster's
+    memory and are slow to make.
 
     Parameters
     ----------
-    estimator : estimator of :mod:`skfedhip.analytic`
+    estimator : estimator of :mod:`skfedhip.analytic` or :mod:`skfedhip.gradient`
         Fitted in place; ``n_jobs`` plays no part.
-    X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
+    X : dask.array.Array of shape (n, m), or of images, dask.dataframe.DataFrame, or list of Delayed
         Rows of all clients, in any order; with ``group_column``, including that column. A list
         has one Delayed a partition, each an array or DataFrame. Reading a partition twice must
         give the same rows.
@@ -58,10 +62,11 @@ def fit(estimator, X, y, *, groups=None, sample_weight=None):
     Raises
     ------
     TypeError
-        If the estimator is not one that fits in closed form, or a collection is not Dask's.
+        If the estimator is none of these, or a collection is not Dask's.
     ValueError
-        If partitions do not match; if ``cv`` asks for folds, which take all labels at once; or if
-        an estimator that tunes itself has a client whose rows no worker could hold.
+        If partitions do not match; if a parameter takes all rows in one place: ``cv``,
+        ``validation_fraction``, ``checkpoint``, ``warm_start``; or if an estimator that tunes or
+        trains itself has a client whose rows no worker could hold.
 
     See Also
     --------
@@ -89,7 +94,7 @@ def fit(estimator, X, y, *, groups=None, sample_weight=None):
     >>> float((predicted == y).mean().compute()) > 0.8
     True
     """
-    _check_estimator(estimator)
+    _check_estimator(estimator, sample_weight)
     rows, labels = cut(estimator, X, y, groups, sample_weight)
     if groups is None and estimator.group_column is None:
         instead = "all rows are taken as one client"
@@ -99,18 +104,16 @@ def fit(estimator, X, y, *, groups=None, sample_weight=None):
     return estimator
 
 
-def _check_estimator(estimator):
-    if not isinstance(estimator, ClosedFormClassifier):
+def _check_estimator(estimator, sample_weight):
+    if not isinstance(estimator, FederatedMixin):
         raise TypeError(
-            f"estimator must be one of skfedhip.analytic, got {type(estimator).__name__}; others "
+            f"estimator must be a classifier of skfedhip, got {type(estimator).__name__}; others "
             "fit in memory."
         )
     estimator._validate_params()
-    if getattr(estimator, "cv", None) is not None:
-        raise ValueError(
-            f"cv={estimator.cv!r} deals all rows into folds, which takes all labels in one place; "
-            "pass cv=None, which leaves rows out one by one and is exact on partitions too."
-        )
+    estimator._check_apart()
+    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(f"{type(estimator).__name__} takes no sample_weight; leave it out.")
 
 
 def _fit_partitions(estimator, rows, labels):
@@ -124,23 +127,16 @@ def _fit_partitions(estimator, rows, labels):
         vars(estimator).pop(name, None)
         if hasattr(reader, name):
             setattr(estimator, name, getattr(reader, name))
-    estimator._start(like, classes, retain=False)
-    estimator._prepare(None, None, None)
-    factor = None
-    if estimator.class_weight is not None:
-        factor = estimator._class_factors(np.arange(len(classes)), totals)
-    method = estimator._fitted_method
-    estimator.clients_, blocks = plan_blocks(
+    factor, width, compress_with = estimator._begin_apart(like, classes, totals)
+    clients, blocks = plan_blocks(
         Reader(reader, like.dtype, classes, factor),
-        like.shape[1],
+        prod(like.shape[1:]),
         partitions,
         censuses,
-        width=method.design_width(like.shape[1]),
-        compress_with=None if isinstance(estimator, TunedClassifier) else method,
+        width=width,
+        compress_with=compress_with,
     )
-    if estimator.retain_statistics:
-        estimator._retained = blocks.retained(method)
-    estimator._first_solve(blocks)
+    estimator._fit_apart(clients, blocks)
 
 
 def _take_censuses(reader, labels):

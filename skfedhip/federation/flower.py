@@ -132,8 +132,8 @@ def make_server_app(
     classes : array-like of shape (d,), default=None
         All class labels; clients with others are refused. By default the union of what the first
         clients say they have.
-    n_features : int, default=None
-        Columns of a client's X; needed along with ``classes``.
+    n_features : int or tuple of int, default=None
+        Columns of a client's X, or the shape of an image; needed along with ``classes``.
     dtype : dtype, default=float64
         Of the coefficients, with ``classes``.
     clients : sequence of client ids, default=None
@@ -181,7 +181,9 @@ def make_server_app(
     _check_estimator(estimator)
     if (classes is None) != (n_features is None):
         raise ValueError("classes and n_features say together what rows look like; pass both.")
-    given = Schema(n_features, np.unique(classes), np.dtype(dtype)) if n_features else None
+    given = None
+    if n_features:
+        given = Schema.of_rows(np.atleast_1d(n_features), np.unique(classes), np.dtype(dtype))
     options = {
         "clients": None if clients is None else tuple(clients),
         "min-clients": min_clients,
@@ -219,11 +221,10 @@ def make_server_app(
 def _publish(chosen, on_result, conductor, report):
     """Write the global model and the report."""
     schema, history = conductor.schema, conductor.server.history_for(None)
+    history = [decode_broadcast(data) for data in history]
     fitted = conductor.estimator._federated(schema)._finish_globally(
-        probe_block(schema), [decode_broadcast(data) for data in history]
+        probe_block(schema), history, conductor.server.server_state
     )
-    fitted.bytes_up_ = max(report.bytes_up.values(), default=0)
-    fitted.bytes_down_ = max(report.bytes_down.values(), default=0)
     record = dict(vars(report))
     _log.info("%s", {key: record[key] for key in ("clients", "lost", "refused", "left")})
     if chosen["model-path"]:

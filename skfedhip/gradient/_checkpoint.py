@@ -46,8 +46,8 @@ class Checkpoint:
     server_state : ServerState
     states : dict of Tensor
         What all clients keep, stacked in their order.
-    bytes_sent : list of int
-        Up and down so far.
+    bytes_sent : list of ndarray of shape (K,)
+        What clients have sent and received so far.
     losses : list of float
         Of all rounds so far.
     history : dict of ndarray
@@ -104,7 +104,7 @@ class Checkpoint:
         }
         header = {
             "loss": self.server_state.loss,
-            "bytes": self.bytes_sent,
+            "bytes": [each.tolist() for each in self.bytes_sent],
             "best_round": None,
             "held_out": self.held_out,
             "seed": self.seed,
@@ -126,7 +126,7 @@ class Checkpoint:
             only_of("broadcast", tensors),
             ServerState(only_of("averages", tensors), header["loss"], memory),
             to_torch(only_of("states", tensors)),
-            header["bytes"],
+            [np.array(each, dtype=np.int64) for each in header["bytes"]],
             tensors["losses"].tolist(),
             only_of("history", tensors),
             best,

@@ -17,6 +17,7 @@ from ..protocol import Schema
 from ..utils._ids import check_same_kind, encode_ids, lookup_ids
 from ..utils._random import draw_seed
 from ..utils._warn import warn_user
+from ._federated import GradientFederated
 from ._networks import Network
 from ._persistence import GradientPersistence
 from ._rounds import RoundsMixin
@@ -24,7 +25,7 @@ from ._shared import SharedParameters
 
 
 class GradientClassifier(
-    SharedParameters, RoundsMixin, GradientPersistence, PersonalizedClassifier
+    SharedParameters, RoundsMixin, GradientFederated, GradientPersistence, PersonalizedClassifier
 ):
     """Base of the gradient classifiers; a subclass names its method and its own parameters."""
 
@@ -281,8 +282,7 @@ class GradientClassifier(
         return tuple(map(float, ratio))
 
     def _schema(self):
-        dtype = np.dtype(self.dtype)
-        return Schema(int(np.prod(self._network.input_shape)), self.classes_, dtype)
+        return Schema.of_rows(self._network.input_shape, self.classes_, np.dtype(self.dtype))
 
     def _warn_of_single_classes(self, block):
         """Say which clients are given one class only, though their training rows have more."""

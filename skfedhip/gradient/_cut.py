@@ -1,6 +1,6 @@
 """A federation in groups of clients of about equal length."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -56,6 +56,26 @@ class Cut:
         """The tensors of the groups as one, in the block's order."""
         back = torch.argsort(self.order)
         return {name: torch.cat([part[name] for part in parts])[back] for name in parts[0]}
+
+    def divided(self, federation):
+        """A FederationState of all clients, in the block's order, group by group."""
+        order = self.order.numpy()
+        return replace(
+            federation,
+            states=self.split(federation.states[0]),
+            bytes_up=federation.bytes_up[order],
+            bytes_down=federation.bytes_down[order],
+        )
+
+    def joined(self, federation):
+        """A FederationState of the groups as one of all clients, in the block's order."""
+        back = np.argsort(self.order.numpy())
+        return replace(
+            federation,
+            states=[self.join(federation.states)],
+            bytes_up=federation.bytes_up[back],
+            bytes_down=federation.bytes_down[back],
+        )
 
 
 def longest_first(counts):

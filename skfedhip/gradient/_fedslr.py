@@ -21,15 +21,47 @@ class LowRankBroadcast(ModelBroadcast):
     ranks: dict = field(default_factory=dict)
 
     @property
+    def factored(self):
+        """Ranks of the matrices whose factors are the smaller form."""
+        ranks = {name: int(rank) for name, rank in self.ranks.items()}
+        return {
+            name: rank
+            for name, rank in ranks.items()
+            if rank * sum(as_matrix(self.parameters[name]).shape) < self.parameters[name].size
+        }
+
+    @property
     def nbytes(self):
         """Size of the message with each matrix as factors or dense, whichever is smaller."""
-        total = self.n_round.nbytes
+        total, factored = self.n_round.nbytes, self.factored
         for name, array in self.parameters.items():
             numbers = array.size
-            if name in self.ranks:
-                numbers = min(numbers, int(self.ranks[name]) * sum(as_matrix(array).shape))
+            if name in factored:
+                numbers = factored[name] * sum(as_matrix(array).shape)
             total += numbers * array.itemsize
         return total
+
+    def arrays_to_send(self):
+        """The arrays, with factors and a shape in place of larger matrices."""
+        arrays = self.arrays()
+        for name, rank in self.factored.items():
+            weight = arrays.pop(f"parameters.{name}")
+            left, right = shrink_singular_values(as_matrix(weight), 0.0)
+            arrays[f"left.{name}"] = left[:, :rank].astype(weight.dtype)
+            arrays[f"right.{name}"] = right[:rank].astype(weight.dtype)
+            arrays[f"shape.{name}"] = np.array(weight.shape)
+        return arrays
+
+    @classmethod
+    def from_sent(cls, arrays):
+        """The message with its matrices multiplied out."""
+        arrays = dict(arrays)
+        for name in [n.removeprefix("left.") for n in arrays if n.startswith("left.")]:
+            left, right, shape = (
+                arrays.pop(f"{part}.{name}") for part in ("left", "right", "shape")
+            )
+            arrays[f"parameters.{name}"] = from_matrix(left @ right, tuple(shape.tolist()))
+        return cls.from_arrays(arrays)
 
 
 def as_matrix(weight):
@@ -64,6 +96,7 @@ class FedSLR(GradientMethod):
     sparse_epochs: int
 
     summed = (_GAMMA,)
+    alike = True
 
     def new_state(self, parameters):
         """γ and p start at zero."""
@@ -120,20 +153,10 @@ class FedSLR(GradientMethod):
         own = _under(_SPARSE, own)
         return {n: w + own[n].to(w.device) if n in own else w for n, w in shared.items()}
 
-    def client_weights(self, counts):
-        """Participants count alike, whatever their rows."""
-        return np.ones(len(counts))
-
-    def initialize(self, schema):
-        """Initial parameters, dense."""
-        first = super().initialize(schema)
-        return LowRankBroadcast(first.parameters, first.n_round)
-
-    def aggregate(self, updates, broadcast, server_state):
-        """As ever, with the ranks beside the parameters."""
-        broadcast, state = super().aggregate(updates, broadcast, server_state)
-        ranks = _under(_RANK, state.memory)
-        return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks), state
+    def message(self, broadcast, server_state):
+        """With the ranks beside the parameters; dense before the first round."""
+        ranks = _under(_RANK, server_state.memory)
+        return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks)
 
     def aggregate_means(self, means, weight, broadcast, server_state):
         """The proximal step of the server; it remembers the sum of all clients' γ."""

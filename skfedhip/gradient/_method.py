@@ -8,11 +8,13 @@ from operator import add
 import numpy as np
 import torch
 
-from ..protocol import Broadcast, ClientUpdate
+from ..core import ClientBlock
+from ..protocol import Broadcast
 from ._cut import longest_first
 from ._engine import Descent, Generators, Rows, Schedule, train
 from ._functional import linear, linear_gradients, softmax_loss
 from ._networks import Network
+from ._updates import ClientModel, ModelUpdate
 
 BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
 """Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
@@ -22,56 +24,6 @@ SUMMED_AT_ONCE = 2**15
 
 ROWS_AT_ONCE = 4096
 """Rows that are mapped to features at a time where nothing is trained."""
-
-
-@dataclass(frozen=True)
-class ModelUpdate(ClientUpdate):
-    """Weighted sums of what clients send up; their number and losses go along.
-
-    Attributes
-    ----------
-    sums : dict of ndarray
-        Parameters times their client's weight, float64, by name.
-    weight : ndarray of shape ()
-        Sum of the weights.
-    loss : ndarray of shape (2,)
-        Sum of the losses of all rows that were trained on, and how many clients' rows there are.
-    itemsize : ndarray of shape ()
-        Bytes of a number in a client's own message.
-    """
-
-    sums: dict
-    weight: np.ndarray
-    loss: np.ndarray
-    itemsize: np.ndarray
-
-    def __add__(self, other):
-        if not self.weight or not other.weight:
-            return self if self.weight else other
-        sums = {name: self.sums[name] + other.sums[name] for name in self.sums}
-        weight, loss = self.weight + other.weight, self.loss + other.loss
-        return ModelUpdate(sums, weight, loss, self.itemsize)
-
-    def is_finite(self):
-        """Whether all its numbers are, and so those of each client."""
-        return all(np.isfinite(array).all() for array in (self.loss, *self.sums.values()))
-
-    @property
-    def nbytes(self):
-        """Size of one client's message, whose numbers are in the precision of the model."""
-        numbers = sum(array.size for array in self.sums.values())
-        return numbers * int(self.itemsize) + self.weight.nbytes + self.loss.nbytes
-
-    def means(self, dtype_of):
-        """The weighted means, each in the dtype of the array of its name in ``dtype_of``."""
-        return {
-            name: _as(total / self.weight, dtype_of[name].dtype)
-            for name, total in self.sums.items()
-        }
-
-
-def _as(array, dtype):
-    return (np.rint(array) if np.issubdtype(dtype, np.integer) else array).astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -108,8 +60,9 @@ class GradientMethod:
     Attributes
     ----------
     network : Network
-    roster : ndarray of shape (K,)
-        Ids of all clients, from which cohorts are drawn.
+    roster : ndarray of shape (K,) or None
+        Ids of all clients, from which cohorts are drawn; None at a client of a network, which takes
+        part when it is asked.
     n_rounds : int
     lr, weight_decay : float
     batch_size, local_epochs : int
@@ -123,7 +76,7 @@ class GradientMethod:
     """
 
     network: Network
-    roster: np.ndarray
+    roster: np.ndarray | None
     n_rounds: int
     lr: float
     weight_decay: float
@@ -143,6 +96,9 @@ class GradientMethod:
     summed = ()
     """Prefixes of what clients keep and the server knows the sum of; a guest's begins anew."""
 
+    alike = False
+    """Whether clients count alike in the averages; else they count as many as their rows."""
+
     # Hooks.
 
     def initial(self):
@@ -161,7 +117,7 @@ class GradientMethod:
         ----------
         rows : Rows
         shared : dict of Tensor
-            What came down, with a client axis of length 1.
+            What :meth:`received` takes from the message down.
         state : dict of Tensor
             What the clients kept.
         n_round : int
@@ -181,16 +137,20 @@ class GradientMethod:
         """What replaces, or completes, shared parameters in a client's own model."""
         return state
 
-    def client_weights(self, counts):
-        """What clients count in the averages, from their numbers of rows."""
-        return counts
-
     def aggregate_means(self, means, weight, broadcast, server_state):
         """Shared parameters and the server's memory, from the means of what came up.
 
         ``weight`` is the sum of the clients' weights.
         """
         return means, server_state.memory
+
+    def message(self, broadcast, server_state):
+        """The message down from one that has nothing but shared parameters."""
+        return broadcast
+
+    def received(self, broadcast, client_ids):
+        """What came down to some clients, with a client axis, of length 1 if the same for all."""
+        return self.on_device(broadcast.parameters, one=True)
 
     def compose(self, shared, own):
         """A model from the shared parameters and a client's own, without client axes."""
@@ -224,10 +184,13 @@ class GradientMethod:
 
     def train(self, rows, params, gradients, *, epochs=None, constants=None, **descent):
         """The engine, with the parameters of the method unless told otherwise."""
-        epochs = self.local_epochs if epochs is None else epochs
-        schedule = Schedule(epochs, self.batch_size, self.shuffle, self.drop_last)
         descent = Descent(**{"lr": self.lr, "decay": self.weight_decay, **descent})
-        return train(rows, params, gradients, schedule, descent, constants)
+        return train(rows, params, gradients, self.schedule(epochs), descent, constants)
+
+    def schedule(self, epochs=None):
+        """Which rows a client takes in which step; of a round, unless told otherwise."""
+        epochs = self.local_epochs if epochs is None else epochs
+        return Schedule(epochs, self.batch_size, self.shuffle, self.drop_last)
 
     def features(self, mapper, params, x):
         """Features (n, p) of rows (n, ...) by one model (client axis of length 1)."""
@@ -238,7 +201,8 @@ class GradientMethod:
 
     def initialize(self, schema):
         """Initial parameters."""
-        return ModelBroadcast(self.shared_of(self.start), np.zeros((), dtype=np.int64))
+        first = ModelBroadcast(self.shared_of(self.start), np.zeros((), dtype=np.int64))
+        return self.message(first, self.new_server_state(first))
 
     def shared_of(self, params):
         """The parameters that go down."""
@@ -251,15 +215,15 @@ class GradientMethod:
         if state is None:
             state = self.states_of(len(block.client_ids), broadcast)
         joins = self.joins(block.client_ids, n_round)
-        shared = self.on_device(broadcast.parameters, one=True)
         updates, state = [self._nothing()], {n: tensor.clone() for n, tensor in state.items()}
         for index in self._chunks(block, joins):
             part = block.clients(index)
             rows = self.rows_of(part, n_round)
+            shared = self.received(broadcast, part.client_ids)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 upload, new, losses = self.local(rows, shared, own, n_round)
-            update = self._summed(upload, losses, part.counts)
+            update = self._summed(upload, losses, part)
             if not update.is_finite():
                 self._name_diverged(upload, losses, part.client_ids, n_round)
             updates.append(update)
@@ -274,12 +238,13 @@ class GradientMethod:
         n_round = broadcast.n_round + 1
         if not total.weight:
             return replace(broadcast, n_round=n_round), replace(server_state, loss=np.nan)
-        known = {**broadcast.parameters, **server_state.averages}
+        known = {**server_state.memory, **broadcast.parameters, **server_state.averages}
         means, weight = total.means(known), float(total.weight)
         params, memory = self.aggregate_means(means, weight, broadcast, server_state)
         loss = float(total.loss[0] / total.loss[1])
         state = ServerState(self.of_personal(params), loss, memory)
-        return replace(broadcast, parameters=self.shared_of(params), n_round=n_round), state
+        broadcast = replace(broadcast, parameters=self.shared_of(params), n_round=n_round)
+        return self.message(broadcast, state), state
 
     def new_server_state(self, broadcast):
         """What the server has before the first round."""
@@ -291,10 +256,11 @@ class GradientMethod:
         n_round = int(broadcast.n_round)
         if state is None:
             state = self.states_of(len(block.client_ids), broadcast)
-        shared = self.on_device(broadcast.parameters, one=True)
         n_clients, personal = len(block.client_ids), {}
         for index in self._chunks(block, np.ones(n_clients, dtype=bool)):
-            rows = self.rows_of(block.clients(index), n_round)
+            part = block.clients(index)
+            rows = self.rows_of(part, n_round)
+            shared = self.received(broadcast, part.client_ids)
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 own = self.personal_parameters(rows, shared, own, n_round)
@@ -308,13 +274,32 @@ class GradientMethod:
 
     def states_of(self, n_clients, broadcast):
         """The states of clients before their first round, stacked."""
-        one = {n: torch.as_tensor(p) for n, p in self.new_state(broadcast.parameters).items()}
+        parameters = broadcast.parameters
+        if self.roster is None:  # a client that is drawn late starts as if it had heard all
+            parameters = self.shared_of(self.initial())
+        one = {n: torch.as_tensor(p) for n, p in self.new_state(parameters).items()}
         return {n: p.expand(n_clients, *p.shape).clone() for n, p in one.items()}
+
+    def cohort(self, client_ids, broadcast):
+        """Which of the clients take part in the round that a message begins."""
+        return self.joins(client_ids, int(broadcast.n_round))
+
+    def among(self, client_ids):
+        """The method with these clients for a roster."""
+        return replace(self, roster=client_ids)
+
+    def update_like(self, schema, broadcast):
+        """An update of the shape that any client's has, from steps too short to diverge."""
+        d, dtype = schema.n_classes, np.dtype(schema.dtype)
+        X = np.zeros((d, *schema.row_shape), dtype)  # token ids as well
+        nobody = np.array([None], dtype=object)
+        block = ClientBlock.from_arrays(X, np.arange(d), np.zeros(d, dtype=np.intp), nobody, d)
+        return replace(self, roster=None, lr=1e-12).client_update(block, broadcast, None)[0]
 
     def joins(self, client_ids, n_round):
         """Which of the clients are in a round's cohort, bool of shape (K,); never nobody at all."""
         ratio = self.join_ratio
-        if ratio == 1.0:
+        if ratio == 1.0 or self.roster is None:
             return np.ones(len(client_ids), dtype=bool)
         rng = np.random.default_rng([self.seed, n_round])
         if isinstance(ratio, tuple | list):
@@ -341,7 +326,8 @@ class GradientMethod:
             self.network.layers is None and self.device.type == "cpu"
         ):
             return 1
-        return max(1, BLOCK_BYTES[self.device.type] // self._model_bytes)
+        block_bytes = BLOCK_BYTES.get(self.device.type, BLOCK_BYTES["cuda"])
+        return max(1, block_bytes // self._model_bytes)
 
     @cached_property
     def start(self):
@@ -372,11 +358,15 @@ class GradientMethod:
         itemsize = np.asarray(torch.empty(0, dtype=self.dtype).element_size())
         return ModelUpdate({}, np.zeros(()), np.zeros(2), itemsize)
 
-    def _summed(self, upload, losses, counts):
+    def _summed(self, upload, losses, part):
         """One update for all clients of a chunk, added up in their order."""
-        weights = np.asarray(self.client_weights(counts), dtype=float)
-        sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
+        counts = part.counts
+        weights = np.ones(len(counts)) if self.alike else counts.astype(float)
         loss = np.array([float(losses.cpu().numpy() @ counts), float(counts.sum())])
+        if len(counts) == 1:
+            own = {name: stacked[0].cpu().numpy() for name, stacked in upload.items()}
+            return ClientModel(own, weights.sum(), loss)
+        sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
 
     def _name_diverged(self, upload, losses, client_ids, n_round):

@@ -8,7 +8,7 @@ import torch
 from tqdm import tqdm
 
 from ..base import blas_limit, parallel_map
-from ..protocol import FederationState, run_federation
+from ..protocol import run_federation
 from ..utils._ids import lookup_ids, union_ids
 from ._checkpoint import Checkpoint, configuration_of, fingerprint, to_numpy
 from ._cut import Cut
@@ -70,7 +70,11 @@ class RoundsMixin:
         own = _merged(len(roster), keep, old, at, last.own)
         old = {} if federation is None else federation.states[0]
         states = _merged(len(roster), keep, old, at, states)
-        self._federation = replace(self._federation, states=[states])
+        parts = [(self._federation, slice(None), at.numpy())]
+        if federation is not None:
+            parts.insert(0, (federation, slice(None), keep.numpy()))
+        traffic = _traffic(len(roster), *parts)
+        self._federation = replace(self._federation, states=[states], **traffic)
         self._models = {"last": replace(last, own=own), "best": None}
 
     def _train_newcomers(self, block):
@@ -93,7 +97,8 @@ class RoundsMixin:
             self._models = {**self._models, which: replace(models, own=own)}
             if which == "last":
                 states = _merged(len(roster), keep, old, at, states)
-                self._federation = replace(self._federation, states=[states])
+                traffic = _traffic(len(roster), (self._federation, slice(None), keep.numpy()))
+                self._federation = replace(self._federation, states=[states], **traffic)
 
     def _locally(self, method, cut, broadcast):
         """What new clients keep of a round, and their own parameters; nothing is sent."""
@@ -119,13 +124,7 @@ class RoundsMixin:
                 start=start,
                 after_round=monitor,
             )
-        self._federation = FederationState(
-            result.broadcasts[-1],
-            result.server_state,
-            [cut.join(result.states)],
-            result.bytes_up,
-            result.bytes_down,
-        )
+        self._federation = cut.joined(result.state)
         self._fitted_method = method
         last = models_of(method, self._federation, cut.join(result.models))
         self._models = {"last": last, "best": monitor.best}
@@ -134,10 +133,12 @@ class RoundsMixin:
 
     def _publish(self):
         """Attributes that tell of all rounds."""
-        self.bytes_up_, self.bytes_down_ = self._federation.bytes_up, self._federation.bytes_down
+        federation = self._federation
+        # The last message came to everybody, and has made their models.
+        self._bytes = federation.bytes_up, federation.bytes_down + federation.broadcast.nbytes
         self.loss_curve_ = np.array(self._losses)
         self.history_ = {"loss": self.loss_curve_, **self._history}
-        self.n_rounds_ = int(self._federation.broadcast.n_round)
+        self.n_rounds_ = int(federation.broadcast.n_round)
         best = self._models["best"]
         self.best_round_ = None if best is None else best.n_round
 
@@ -152,7 +153,9 @@ class RoundsMixin:
         states = self._federation.states[0]
         for name, tensor in new.items():
             tensor[at >= 0] = states[name][at[at >= 0]]
-        return replace(self._federation, states=cut.split(new))
+        known = np.flatnonzero(at >= 0)
+        traffic = _traffic(len(at), (self._federation, at.numpy()[known], known))
+        return cut.divided(replace(self._federation, states=[new], **traffic))
 
     def _enrol(self, roster, block):
         """Make the roster that of the estimator; positions of its old clients and the block's."""
@@ -217,9 +220,9 @@ class RoundsMixin:
         return None if saved is None or len(saved.losses) <= n_done else saved
 
     def _save_checkpoint(self, monitor, state):
-        states = monitor.cut.join(state.states)
+        state = monitor.cut.joined(state)
         checkpoint = self._checkpoint_of(
-            state, states, monitor.losses, monitor.history, monitor.best
+            state, state.states[0], monitor.losses, monitor.history, monitor.best
         )
         checkpoint.write(self.checkpoint, self._configuration)
 
@@ -263,6 +266,15 @@ class RoundsMixin:
     def _bar(self, n_done, n_total):
         name, hidden = type(self).__name__, not self.verbose
         return tqdm(desc=name, total=n_total, initial=n_done, unit="round", disable=hidden)
+
+
+def _traffic(n_clients, *parts):
+    """What clients have sent and received: of each part, a federation's clients ``of``, ``at``."""
+    out = {name: np.zeros(n_clients, dtype=np.int64) for name in ("bytes_up", "bytes_down")}
+    for federation, of, at in parts:
+        for name, values in out.items():
+            values[at] = getattr(federation, name)[of]
+    return out
 
 
 def _merged(n_clients, keep, old, at, new):

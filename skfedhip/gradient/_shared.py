@@ -88,8 +88,8 @@ _ATTRIBUTES = """\
         Rounds that the models have been through.
     best_round_ : int or None
         The round of the best models, counted from 1; None without ``validation_fraction``.
-    bytes_up_, bytes_down_ : int
-        What one client sends and receives in all rounds.
+    bytes_up_, bytes_down_ : ndarray of shape (K,)
+        What each client has sent and received in all rounds, in the order of ``clients_``.
     n_features_in_ : int
         Columns (or channels) of X at fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

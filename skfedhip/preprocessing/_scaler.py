@@ -109,8 +109,8 @@ class FederatedStandardScaler(
         What features are divided by.
     n_samples_seen_ : float
         Rows at fit, or the sum of their weights.
-    bytes_up_, bytes_down_ : int
-        What one client sends and receives.
+    bytes_up_, bytes_down_ : ndarray of shape (K,)
+        What each client sends and receives, in the order of their sorted ids.
     n_features_in_ : int
         Columns of X at fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

@@ -1,9 +1,11 @@
-"""The four verbs of a federated method, and the one loop that runs them in process."""
+"""The four verbs of a federated method, and the one loop that runs them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol
+
+import numpy as np
 
 from ._messages import Broadcast, ClientUpdate, Schema
 
@@ -13,6 +15,15 @@ class FederatedMethod(Protocol):
 
     A block holds the rows of one client (a real federation) or of many (in process). ``state`` is
     what a block's clients keep between rounds and never send.
+
+    A method may state three things more, where the default does not do:
+
+    * ``cohort(client_ids, broadcast)``: which of the clients take part in the round that a message
+      begins, bool of shape (K,); by default all;
+    * ``among(client_ids)``: the method when it knows all clients, which a server with a network
+      learns only then;
+    * ``update_like(schema, broadcast)``: an update of the shape that any client's has; by default a
+      server makes one of random rows.
 
     Attributes
     ----------
@@ -121,21 +132,24 @@ class FederationState:
         What the server keeps.
     states : list
         What the clients keep, block by block.
-    bytes_up, bytes_down : int
-        What one client has sent and received so far.
+    bytes_up, bytes_down : ndarray of shape (K,)
+        What each client has sent and received so far, block by block; the last message down, which
+        begins the next round, has yet to be received.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from skfedhip.protocol import Empty, FederationState
-    >>> FederationState(Empty(), server_state=None, states=[None, None]).bytes_up
-    0
+    >>> nothing = np.zeros(2, dtype=np.int64)
+    >>> FederationState(Empty(), None, [None, None], nothing, nothing).bytes_up
+    array([0, 0])
     """
 
     broadcast: Broadcast
     server_state: Any
     states: list
-    bytes_up: int = 0
-    bytes_down: int = 0
+    bytes_up: np.ndarray
+    bytes_down: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -149,32 +163,74 @@ class FederationResult:
         last alone.
     models : list
         What ``personalize`` returned, block by block.
-    bytes_up, bytes_down : int
-        What one client sends and receives over all rounds, the one that sends most.
-    server_state : object
-        What the server kept of the last round.
-    states : list
-        What the clients kept of the last round, block by block.
+    bytes_up, bytes_down : ndarray of shape (K,)
+        What each client sends and receives over all rounds, block by block.
+    state : FederationState
+        Where the run stands.
 
     Examples
     --------
-    >>> from skfedhip.protocol import Empty, FederationResult
-    >>> result = FederationResult((Empty(),), ["a model"], 0, 0, None, [None])
-    >>> result.models
+    >>> import numpy as np
+    >>> from skfedhip.protocol import Empty, FederationResult, FederationState
+    >>> sent, received = np.array([8, 8]), np.array([0, 0])
+    >>> state = FederationState(Empty(), None, [None], sent, received)
+    >>> FederationResult((Empty(),), ["a model"], sent, received, state).models
     ['a model']
     """
 
     broadcasts: tuple
     models: list
-    bytes_up: int
-    bytes_down: int
-    server_state: Any
-    states: list
+    bytes_up: np.ndarray
+    bytes_down: np.ndarray
+    state: FederationState
+
+
+class BlocksHere:
+    """Blocks in this process, and a map over them.
+
+    Whatever has these attributes and methods can stand for it: blocks on the workers of a cluster.
+
+    Parameters
+    ----------
+    blocks : sequence of ClientBlock or DesignBlock
+    mapped : callable
+        Like the builtin ``map``.
+
+    Attributes
+    ----------
+    client_ids : list
+        Of all clients.
+    counts : ndarray of shape (K,)
+        Their rows.
+    """
+
+    def __init__(self, blocks: Sequence, mapped: Callable):
+        self.blocks, self.mapped = blocks, mapped
+        self.client_ids = [client for block in blocks for client in block.client_ids.tolist()]
+        self.counts = np.concatenate([block.counts for block in blocks])
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def update(
+        self, method: FederatedMethod, broadcast: Broadcast, states: list
+    ) -> Iterator[tuple[slice, ClientUpdate]]:
+        """Updates with the slice of all clients that they are of; ``states`` are replaced."""
+        answers = self.mapped(method.client_update, self.blocks, repeat(broadcast), [*states])
+        stop = 0
+        for i, (update, state) in enumerate(answers):
+            states[i] = state
+            start, stop = stop, stop + len(self.blocks[i].client_ids)
+            yield slice(start, stop), update
+
+    def personalize(self, method: FederatedMethod, broadcast: Broadcast, states: list) -> list:
+        """What the method's ``personalize`` returns, block by block."""
+        return list(self.mapped(method.personalize, self.blocks, repeat(broadcast), states))
 
 
 def run_federation(
     method: FederatedMethod,
-    blocks: Sequence,
+    blocks: Any,
     schema: Schema,
     *,
     map_blocks: Callable = map,
@@ -182,14 +238,15 @@ def run_federation(
     start: FederationState | None = None,
     after_round: Callable[[FederationState], object] | None = None,
 ) -> FederationResult:
-    """Run a method on client blocks in this process.
+    """Run a method on client blocks.
 
     Parameters
     ----------
     method : FederatedMethod
         The four verbs and their number of rounds.
     blocks : sequence of ClientBlock or DesignBlock
-        Rows of all clients, each client in one block.
+        Rows of all clients, each client in one block; or blocks that are elsewhere and know how to
+        update and to personalize themselves.
     schema : Schema
         What the clients agree on.
     map_blocks : callable, default=map
@@ -242,44 +299,49 @@ def run_federation(
     >>> schema = Schema(n_features=1, classes=np.zeros(1), dtype=X.dtype)
     >>> result = run_federation(Distances(), block.cut_clients(1), schema)
     >>> result.models, result.bytes_up
-    ([array([-1.]), array([2.])], 16)
+    ([array([-1.]), array([2.])], array([16, 16]))
     """
+    place = blocks if hasattr(blocks, "personalize") else BlocksHere(blocks, map_blocks)
     if start is None:
-        broadcast = known or method.initialize(schema)
-        received = 0 if known else broadcast.nbytes
-        start = FederationState(broadcast, None, [None] * len(blocks), bytes_down=received)
-    broadcast, server_state, states = start.broadcast, start.server_state, start.states
-    bytes_up, bytes_down = start.bytes_up, start.bytes_down
-    broadcasts = [broadcast]
+        nothing = np.zeros(len(place.client_ids), dtype=np.int64)
+        first = known or method.initialize(schema)
+        start = FederationState(first, None, [None] * len(place), nothing, nothing)
+    state, broadcasts = start, [start.broadcast]
     for _ in range(method.n_rounds - bool(known)):
-        meter = _Meter(blocks, states)
-        results = meter.watch(map_blocks(method.client_update, blocks, repeat(broadcast), states))
-        broadcast, server_state = method.aggregate(results, broadcast, server_state)
-        states = meter.states
-        bytes_up += meter.bytes
-        bytes_down += broadcast.nbytes
+        state = _next_round(method, place, state, known)
         if after_round is None:
-            broadcasts.append(broadcast)
+            broadcasts.append(state.broadcast)
         else:  # of many rounds, all messages would fill the memory
-            broadcasts = [broadcast]
-            state = FederationState(broadcast, server_state, states, bytes_up, bytes_down)
+            broadcasts = [state.broadcast]
             if after_round(state):
                 break
-    models = list(map_blocks(method.personalize, blocks, repeat(broadcast), states))
-    return FederationResult(tuple(broadcasts), models, bytes_up, bytes_down, server_state, states)
+    last = state.broadcast
+    models = place.personalize(method, last, state.states)
+    bytes_down = state.bytes_down + (0 if last is known else last.nbytes)
+    return FederationResult(tuple(broadcasts), models, state.bytes_up, bytes_down, state)
 
 
-class _Meter:
-    """Passes updates on to the server, keeping states and the size of an update on the way."""
+def _next_round(
+    method: FederatedMethod, place: Any, state: FederationState, known: Broadcast | None
+) -> FederationState:
+    """Where the federation stands one round later."""
+    broadcast, states = state.broadcast, [*state.states]
+    cohort = np.ones(len(place.client_ids), dtype=bool)
+    if hasattr(method, "cohort"):
+        cohort = method.cohort(place.client_ids, broadcast)
+    sent = np.zeros(len(cohort), dtype=np.int64)
 
-    def __init__(self, blocks: Sequence, states: list):
-        self.blocks = blocks
-        self.states = list(states)
-        self.bytes = 0
-
-    def watch(self, results: Iterable[tuple[ClientUpdate, Any]]) -> Iterator[ClientUpdate]:
-        for i, (update, state) in enumerate(results):
-            self.states[i] = state
-            n_rows = int(self.blocks[i].counts.max(initial=0))
-            self.bytes = max(self.bytes, update.nbytes_of(n_rows))
+    def received() -> Iterator[ClientUpdate]:
+        for clients, update in place.update(method, broadcast, states):
+            sent[clients] = update.nbytes_of(place.counts[clients])
             yield update
+
+    last, server_state = method.aggregate(received(), broadcast, state.server_state)
+    heard = 0 if broadcast is known else broadcast.nbytes
+    return FederationState(
+        last,
+        server_state,
+        states,
+        state.bytes_up + sent * cohort,
+        state.bytes_down + heard * cohort,
+    )

@@ -2,9 +2,10 @@
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +20,13 @@ class Schema:
     Attributes
     ----------
     n_features : int
-        m.
+        m, the numbers in a row.
     classes : ndarray of shape (d,)
         The global class set, sorted; class codes are positions in it.
     dtype : numpy dtype
         Of the features and so of the coefficients.
+    image_shape : tuple of int, default=()
+        Shape of a row that is no vector: (channels, height, width).
 
     Examples
     --------
@@ -37,11 +40,38 @@ class Schema:
     n_features: int
     classes: np.ndarray
     dtype: np.dtype
+    image_shape: tuple = ()
+
+    @classmethod
+    def of_rows(cls, shape: Sequence[int], classes: np.ndarray, dtype: Any) -> Self:
+        """Make the schema of rows of a shape.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Of a row: (m,), or (channels, height, width).
+        classes : ndarray of shape (d,)
+            The global class set, sorted.
+        dtype : numpy dtype
+            Of the features.
+
+        Returns
+        -------
+        Schema
+            With the number of features that a row has.
+        """
+        shape = tuple(map(int, shape))
+        return cls(prod(shape), classes, dtype, shape if len(shape) > 1 else ())
 
     @property
     def n_classes(self) -> int:
         """Size d of the global class set."""
         return len(self.classes)
+
+    @property
+    def row_shape(self) -> tuple:
+        """Shape of a row, (m,) where it is a vector."""
+        return self.image_shape or (self.n_features,)
 
 
 class Message(Sized):
@@ -101,9 +131,35 @@ class Message(Sized):
             raise ValueError(f"{cls.__name__} has no array {min(left)!r}")
         return message
 
+    def arrays_to_send(self) -> dict[str, np.ndarray]:
+        """Name what travels; a message that has a smaller form than its arrays gives that.
+
+        Returns
+        -------
+        dict of str to ndarray
+            By default :meth:`arrays`.
+        """
+        return self.arrays()
+
+    @classmethod
+    def from_sent(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Put together again what :meth:`arrays_to_send` gave.
+
+        Parameters
+        ----------
+        arrays : dict
+            From name to ndarray.
+
+        Returns
+        -------
+        Message
+            A message of this class.
+        """
+        return cls.from_arrays(arrays)
+
     @property
     def nbytes(self) -> int:
-        """Size of all arrays in bytes."""
+        """Size in bytes of what travels."""
         return sum(array.nbytes for array in self.arrays().values())
 
     def check_like(self, expected: "Message") -> None:
@@ -152,18 +208,18 @@ class ClientUpdate(Message):
     def __add__(self, other: Self) -> "ClientUpdate":
         raise NotImplementedError
 
-    def nbytes_of(self, n_rows: int) -> int:
-        """Count what one client sends, where this is the sum of several clients'.
+    def nbytes_of(self, n_rows: Any) -> Any:
+        """Count what clients send each, where this sums up what they send.
 
         Parameters
         ----------
-        n_rows : int
-            Rows of the client.
+        n_rows : ndarray of shape (K,)
+            Rows of each client.
 
         Returns
         -------
-        int
-            Bytes of its message.
+        int or ndarray of shape (K,)
+            Bytes of each client's message.
         """
         return self.nbytes
 
@@ -199,6 +255,21 @@ class Broadcast(Message):
     >>> Model(np.zeros((3, 5))).nbytes
     120
     """
+
+    def for_client(self, client: Any) -> "Broadcast":
+        """Take what of it goes to one client: all, unless it is made for each.
+
+        Parameters
+        ----------
+        client : client id or None
+            Who it goes to; None is nobody that is known.
+
+        Returns
+        -------
+        Broadcast
+            The message to that client.
+        """
+        return self
 
 
 @dataclass(frozen=True)

@@ -222,5 +222,5 @@ def test_a_client_sends_statistics_of_the_primary_stream_alone_and_losses(federa
     X, y, groups = federation
     clf = make_classifier().fit(X, y, groups=groups)
     size = statistics_size(12, len(clf.classes_))
-    assert clf.bytes_up_ == 8 * (size + len(TEMPERATURES))
-    assert clf.bytes_down_ == 8 * (size + 2)  # with gamma, and the temperature
+    assert clf.bytes_up_.max() == 8 * (size + len(TEMPERATURES))
+    assert set(clf.bytes_down_.tolist()) == {8 * (size + 2)}  # with gamma, and the temperature

@@ -1,6 +1,7 @@
 """The plain loop of the speed benchmark is FedCP; the table of gradient methods is true."""
 
 import json
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -85,9 +86,30 @@ def test_standardized_features(capsys, monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(200) % 2
     X = np.column_stack([1e3 + 0.01 * (y + 0.1 * rng.normal(size=200)), np.zeros(200)])
-    monkeypatch.setattr(_gradient, "_load", lambda args: (X, y))
+    monkeypatch.setattr(_gradient._data, "load_digits", lambda: (X, y))
     argv = "gradient --methods fedavg --rounds 3 --seeds 1 --clients 2 --dirichlet 10 --lrs 0.05"
     assert main([*argv.split(), "--standardize"]) == 0
     assert "FedAvg      1.0000" in capsys.readouterr().out
     main(argv.split())
     assert "FedAvg      1.0000" not in capsys.readouterr().out
+
+
+def test_features_are_made_of_the_rows_that_are_used(monkeypatch):
+    images, y, made = np.arange(900), np.arange(900) % 3, []
+
+    def features(images, kind, cache, progress):
+        made.append(images)
+        return 10.0 * images[:, None]
+
+    monkeypatch.setattr(_gradient._data, "load_digits", lambda: (images, y))
+    monkeypatch.setattr(_gradient._data, "features", features)
+    how = {"data_dir": None, "features": "pixels", "cache": None, "seeds": 2}
+    how |= {"clients": 3, "dirichlet": 10.0}
+    X, labels, rows = _gradient._load(Namespace(rows=100, **how))
+    assert 100 < len(made[0]) <= 200
+    for seed in range(2):
+        chosen = np.random.default_rng(seed).permutation(900)[:100]
+        np.testing.assert_array_equal(X[rows[seed], 0], 10 * chosen)
+        np.testing.assert_array_equal(labels[rows[seed]], y[chosen])
+    X, labels, rows = _gradient._load(Namespace(rows=None, **how))
+    np.testing.assert_array_equal(X[rows[1], 0], 10 * images)

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from skfedhip.federation._client import Participant
 from skfedhip.federation._conductor import Conductor, Patience
+from skfedhip.federation._server import Server
 
 
 @dataclass
@@ -70,3 +72,23 @@ def conduct(network, *, schema=None, path=None, forget=(), **patience):
     waits = {"poll_seconds": 0.0, "round_seconds": 0.2, **patience}
     conductor = Conductor(network.estimator, network, Patience(**waits), schema=schema, path=path)
     return conductor, conductor.run(forget)
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+def conduct_until_killed(after, monkeypatch, network, **how):
+    """Conduct with a server that dies once it has written its state ``after`` times."""
+    save, saved = Server.save, []
+
+    def save_and_die(self):
+        save(self)
+        saved.append(self)
+        if len(saved) == after:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "save", save_and_die)
+        with pytest.raises(Killed):
+            conduct(network, **how)

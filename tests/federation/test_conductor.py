@@ -30,7 +30,7 @@ from skfedhip.federation._store import pack, unpack
 from skfedhip.federation._wire import decode_broadcast, encode
 from skfedhip.protocol import Broadcast, ClientUpdate, Schema, run_federation
 
-from .local import LocalNetwork, conduct, rows_of
+from .local import LocalNetwork, conduct, conduct_until_killed, rows_of
 
 ESTIMATORS = {
     "FedHiP": FedHiPClassifier(2.0),
@@ -99,7 +99,7 @@ def test_the_server_has_the_global_model_alone(estimator, data):
     server = conductor.server
     history = [decode_broadcast(message) for message in server.history_for(None)]
     own = estimator._federated(conductor.schema)
-    own._finish_globally(probe_block(conductor.schema), history)
+    own._finish_globally(probe_block(conductor.schema), history, server.server_state)
     clf = data.fit(estimator)
     assert len(own.clients_) == 0
     assert_close(own.coef_, clf.coef_)
@@ -278,26 +278,6 @@ def test_too_few_clients_end_the_run_and_keep_what_came(data, tmp_path):
 # The server's memory.
 
 
-class Killed(Exception):  # noqa: N818
-    pass
-
-
-def conduct_until_killed(after, monkeypatch, network, **how):
-    """Conduct with a server that dies once it has written its state ``after`` times."""
-    save, saved = Server.save, []
-
-    def save_and_die(self):
-        save(self)
-        saved.append(self)
-        if len(saved) == after:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Server, "save", save_and_die)
-        with pytest.raises(Killed):
-            conduct(network, **how)
-
-
 @pytest.mark.parametrize("after", range(1, 9))
 def test_a_server_that_is_killed_after_any_message_loses_nothing(
     after, data, tmp_path, monkeypatch
@@ -434,6 +414,14 @@ class Level(Broadcast):
 
 
 @dataclass(frozen=True)
+class Apart(Level):
+    """One client hears something else."""
+
+    def for_client(self, client):
+        return Level(self.value + (client == 12))
+
+
+@dataclass(frozen=True)
 class Moved(ClientUpdate):
     """Sums over clients of positions, and how many clients."""
 
@@ -466,9 +454,7 @@ class Drift:
         (total,) = updates
         mean = total.value / total.count
         history = [*(server_state or []), float(mean[0])]
-        if self.apart:  # one client hears something else
-            return {None: Level(mean), 12: Level(mean + 1)}, history
-        return Level(mean), history
+        return (Apart if self.apart else Level)(mean), history
 
     def personalize(self, block, broadcast, state):
         return broadcast_for(broadcast, block.client_ids.tolist()[0]).value, state
@@ -490,7 +476,7 @@ class DriftEstimator(BaseEstimator):
         owners = np.zeros(len(y), dtype=int)
         return ClientBlock.from_arrays(X, codes, owners, np.array([client]), 3)
 
-    def _finish_federated(self, block, broadcasts, state):
+    def _finish_federated(self, block, broadcasts, state, traffic):
         self.answer_ = self._fitted_method.personalize(block, broadcasts[-1], state)
         return self
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skfedhip import FedHiPClassifier
+from skfedhip import FedCPClassifier, FedHiPClassifier
 from skfedhip.datasets import make_federated_classification
 from skfedhip.federation._server import stored_schema
 from skfedhip.federation._store import unpack
@@ -86,8 +86,8 @@ class Machines:
             *("--node-config", f"client-id='{name}' state-dir='{self.home / name}'"),
         )
 
-    def run(self, **configuration):
-        """Start a run of the example."""
+    def run(self, app=EXAMPLE, **configuration):
+        """Start a run of the example, or of another app."""
         told = {
             "state-path": str(self.home / "state"),
             "report-path": str(self.home / "report.json"),
@@ -99,7 +99,7 @@ class Machines:
         if "run" in self.running:
             self.kill("run")
         words = ("--run-config", words, *more, "--stream")
-        self.start("run", "flwr", "run", EXAMPLE, "here", *words, home="home")
+        self.start("run", "flwr", "run", app, "here", *words, home="home")
 
     def kill(self, name):
         """SIGKILL a machine, with all that runs on it."""
@@ -222,13 +222,46 @@ def test_three_processes_lose_one_lose_the_server_and_forget_one(machines):
     assert stored_schema(machines.home / "state").n_features == 20
 
 
-def test_simulated_hospitals(machines):
+TASK = """
+from skfedhip import FedCPClassifier
+from skfedhip.gradient import MLP
+
+classifier = FedCPClassifier(
+    n_rounds=3, lr=0.05, join_ratio=0.7, feature_extractor=MLP((8,)), dtype="float64",
+    random_state=0,
+)
+"""
+
+
+def other_app(home):
+    """The example with FedCP in place of FedHiP; its hospitals write their models to ``home``."""
+    app = home / "app"
+    shutil.copytree(EXAMPLE, app)
+    (app / "hospitals" / "task.py").write_text(TASK)
+    client_app = app / "hospitals" / "client_app.py"
+    save = f"lambda own, context: own.save({str(home)!r} + f'/{{own.clients_[0]}}.safetensors')"
+    text = client_app.read_text().replace("load_data)", f"load_data, save_model={save})")
+    client_app.write_text(text)
+    return app
+
+
+def test_simulated_hospitals_train_a_network_in_many_rounds(machines):
     machines.start_server("--simulation")
-    machines.run(**{"round-seconds": 600.0})
-    report = machines.report("the simulation", clients=[0, 1, 2], updated=[0, 1, 2])
+    machines.run(other_app(machines.home), **{"round-seconds": 600.0})
+    report = machines.report("the simulation", updated=[0, 1, 2])
     assert (report["lost"], report["refused"]) == ([], {})
-    own = FedHiPClassifier.load(machines.home / "global.safetensors")
-    assert_same(own, expected(*NAMES))
+    X, y, hospitals = make_federated_classification(n_clients=3, random_state=0)
+    found = {}
+    exec(TASK, found)
+    fit = found["classifier"].fit(X, y, groups=hospitals)
+    own = FedCPClassifier.load(machines.home / "global.safetensors")
+    for name, array in fit.global_params_.items():
+        np.testing.assert_allclose(own.global_params_[name], array, rtol=0, atol=1e-10)
+    for k in range(3):
+        own = FedCPClassifier.load(machines.home / f"{k}.safetensors")
+        assert own.clients_.tolist() == [k]
+        for name, array in fit.personal_params_.items():
+            np.testing.assert_allclose(own.personal_params_[name][0], array[k], rtol=0, atol=1e-10)
 
 
 def test_apps_refuse_what_they_can_not_run():

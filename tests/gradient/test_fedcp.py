@@ -5,6 +5,8 @@ import copy
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from sklearn.preprocessing import scale
 from torch import nn
 from torch.nn import functional
 
@@ -277,3 +279,13 @@ def test_the_history_of_personal_rates_is_of_rows_held_out():
     assert np.isnan(rates[:, 0]).all()  # a client of one row holds out none
     assert np.abs(np.diff(rates[:, 1:], axis=0)).min() > 0
     assert "personal_rate" not in make(FedCPClassifier).fit(X, y, groups=groups).history_
+
+
+@pytest.mark.parametrize(("transform", "least"), [(lambda X: X / 16, 0.25), (scale, 0.7)])
+def test_defaults_learn_and_do_not_collapse(transform, least):
+    """The loss falls in each round; a client given one class only would be warned of."""
+    X, y = load_digits(return_X_y=True)
+    X, y, groups = transform(X)[:600], y[:600], np.arange(600) % 4
+    clf = FedCPClassifier(n_rounds=10, random_state=0).fit(X, y, groups=groups)
+    assert (np.diff(clf.loss_curve_) < 0).all()
+    assert clf.score(X, y, groups=groups) > least

@@ -37,5 +37,6 @@ def test_heads_do_not_come_down():
     clf, _ = plain.fitted(FedPerClassifier)
     fedavg, _ = plain.fitted(FedAvgClassifier)
     head = sum(value.nbytes for value in plain.part(plain.start(), "head.").values())
-    assert fedavg.bytes_down_ - clf.bytes_down_ == 4 * head  # at the start, and after 3 rounds
-    assert clf.bytes_up_ == fedavg.bytes_up_
+    # At the start, and after 3 rounds.
+    assert set((fedavg.bytes_down_ - clf.bytes_down_).tolist()) == {4 * head}
+    np.testing.assert_array_equal(clf.bytes_up_, fedavg.bytes_up_)

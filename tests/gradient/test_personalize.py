@@ -53,7 +53,11 @@ def test_nobody_else_is_moved(cls, data, old, new):
         kept = clf.history_[name] if name == "loss" else clf.history_[name][:, rest]
         np.testing.assert_array_equal(kept, array)
     assert (clf.n_rounds_, clf.best_round_) == (alone.n_rounds_, alone.best_round_)
-    assert (clf.bytes_up_, clf.bytes_down_) == (alone.bytes_up_, alone.bytes_down_)
+    np.testing.assert_array_equal(clf.bytes_up_[rest], alone.bytes_up_)
+    np.testing.assert_array_equal(clf.bytes_down_[rest], alone.bytes_down_)
+    late = np.setdiff1d(np.arange(len(IDS)), rest)
+    assert not clf.bytes_up_[late].any()
+    assert np.all(clf.bytes_down_[late] == clf._federation.broadcast.nbytes)
 
 
 def test_newcomers_train_as_in_a_round_of_partial_fit(cls, old, new):

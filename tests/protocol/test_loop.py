@@ -132,7 +132,7 @@ def test_no_rounds_leave_the_first_broadcast():
     result = run_federation(Toy(0), make_blocks(), SCHEMA)
     assert [broadcast.value.tolist() for broadcast in result.broadcasts] == [[1.0]]
     assert all(state is None for _, _, state in result.models)
-    assert (result.bytes_up, result.bytes_down) == (0, 8)
+    assert (result.bytes_up.tolist(), result.bytes_down.tolist()) == ([0] * 4, [8] * 4)
 
 
 def test_the_server_reads_one_update_before_the_next_is_made():
@@ -167,12 +167,42 @@ def test_a_client_that_the_server_never_asks_does_no_work_and_keeps_its_state():
     assert rounds[3:] == [0, 0]
 
 
-def test_bytes_are_those_of_the_largest_update_each_round_and_of_all_broadcasts():
+def test_bytes_are_those_of_each_clients_updates_and_of_all_broadcasts():
     # A broadcast and so an update has one number more each round; client 2 sends 100 more in the
     # second round, client 0 in the last one.
     result = run_federation(Toy(3, heavy=((2, 1), (0, 2))), make_blocks(), SCHEMA)
-    assert result.bytes_up == 8 * (1 + 102 + 103)
-    assert result.bytes_down == 8 * (1 + 2 + 3 + 4)
+    assert (result.bytes_up / 8).tolist() == [106, 6, 106, 6]
+    assert (result.bytes_down / 8).tolist() == [1 + 2 + 3 + 4] * 4
+
+
+class Taking(Leveled):
+    """The toy, of whose clients two at a time take part."""
+
+    def cohort(self, client_ids, broadcast):
+        at = int(self.events[-1][0] == "initialize")
+        return np.arange(len(client_ids)) // 2 == at
+
+
+def test_only_the_cohort_of_a_round_sends_and_hears():
+    result = run_federation(Taking(2), make_blocks(), SCHEMA)
+    assert (result.bytes_up / 8).tolist() == [1, 1, 1, 1]
+    assert (result.bytes_down / 8).tolist() == [2, 2, 2, 2]  # the round's, and the last
+    result = run_federation(Taking(1), make_blocks(), SCHEMA)
+    assert (result.bytes_up / 8).tolist() == [0, 0, 1, 1]
+    assert (result.bytes_down / 8).tolist() == [1, 1, 2, 2]
+
+
+def test_a_run_that_goes_on_counts_what_came_before():
+    blocks, whole = make_blocks(), run_federation(Toy(3), make_blocks(), SCHEMA)
+    toy = Toy(2)
+    first = run_federation(toy, blocks, SCHEMA)
+    toy.n_rounds = 1
+    rest = run_federation(toy, blocks, SCHEMA, start=first.state)
+    for name in ("bytes_up", "bytes_down"):
+        assert_array_equal(getattr(rest, name), getattr(whole, name))
+    known = run_federation(Toy(3), blocks, SCHEMA, known=Level(np.ones(1)))
+    assert_array_equal(known.bytes_up, first.bytes_up)
+    assert_array_equal(known.bytes_down, first.bytes_down - 8)
 
 
 # Messages.
