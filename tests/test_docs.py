@@ -1,5 +1,6 @@
 """Documentation is run, and lists every public name."""
 
+import ast
 import configparser
 import dataclasses
 import doctest
@@ -90,6 +91,20 @@ def test_pages_run(page):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
     failed, _ = doctest.testfile(str(ROOT / "docs" / page), False, optionflags=flags)
     assert failed == 0
+
+
+def test_pages_name_code_that_exists():
+    named = set()
+    for page in (ROOT / "docs").glob("*.rst"):
+        pattern = r"``((?:skfedhip|tests|examples)/[\w/]+\.py)(?:::([\w.]+))?``"
+        named |= set(re.findall(pattern, page.read_text()))
+    assert len(named) > 80
+    for path, name in sorted(named):
+        node = ast.parse((ROOT / path).read_text())
+        for part in filter(None, name.split(".")):
+            inside = {each.name: each for each in node.body if hasattr(each, "name")}
+            assert part in inside, f"{path}::{name}"
+            node = inside[part]
 
 
 def test_readme_code_runs(capsys):
