@@ -104,7 +104,18 @@ class GaussianMechanism:
         return {name: self.noise_multiplier * moves[name] / _SHARES[name] for name in moves}
 
     def clip(self, rows):
-        """Rows (n, m) scaled down to ``clip_norm`` where they are longer."""
+        """Scale rows down to ``clip_norm`` where they are longer.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, m)
+            Feature rows.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Rows of norm ``clip_norm`` at most.
+        """
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         return rows * np.minimum(1.0, self.clip_norm / np.maximum(norms, self.clip_norm / 2))
 
@@ -114,8 +125,14 @@ class GaussianMechanism:
         Parameters
         ----------
         n_features, n_classes : int
+            The sizes m and d of the statistics.
         owner : hashable
             Whose noise it is: with a ``random_state``, the same owner draws the same again.
+
+        Returns
+        -------
+        RidgeStatistics
+            The noise of a Gram matrix, class sums and counts.
         """
         scales, rng = self.scales, self._generator(owner)
         return RidgeStatistics(
@@ -136,6 +153,11 @@ class GaussianMechanism:
             Not about a mean, or about the noisy one.
         n_draws : int
             How many draws of noise are in it.
+
+        Returns
+        -------
+        RidgeStatistics
+            Statistics with a positive definite Gram matrix and counts >= 0.
         """
         values, vectors = np.linalg.eigh(statistics.gram)
         floor = self.scales["gram"] * np.sqrt(n_draws * len(values))

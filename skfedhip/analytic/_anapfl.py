@@ -290,7 +290,7 @@ class AnaPFLClassifier(ClosedFormClassifier):
         What each client has sent and received, in the order of ``clients_``.
     n_features_in_ : int
         Columns of X at fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of X at fit, where it had any.
 
     See Also

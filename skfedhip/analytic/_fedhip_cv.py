@@ -131,7 +131,7 @@ class FedHiPClassifierCV(TunedClassifier):
         What each client has sent and received in all rounds, in the order of ``clients_``.
     n_features_in_ : int
         Columns of X at fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of X at fit, where it had any.
 
     Warns

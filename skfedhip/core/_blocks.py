@@ -204,6 +204,7 @@ class ClientBlock(Sized):
 
     def _rows(self, start, stop):
         start, stop = int(start), int(stop)
+        rows: slice | np.ndarray
         if isinstance(self.rows, slice):
             rows = slice(self.rows.start + start, self.rows.start + stop)
         else:

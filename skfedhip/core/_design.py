@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -61,11 +62,13 @@ class DesignBlock(Sized):
     @property
     def one_hot(self):
         """Labels of rows that are rows still, one-hot, shape (n, d)."""
-        return (self.codes[:, None] == np.arange(self.targets.shape[1])).astype(float)
+        codes = np.asarray(self.codes)[:, None]
+        return (codes == np.arange(self.targets.shape[1])).astype(float)
 
     def dense_targets(self):
         """Targets as an ndarray of shape (n, d)."""
-        return self.targets.toarray() if sparse.issparse(self.targets) else self.targets
+        targets = self.targets
+        return targets if isinstance(targets, np.ndarray) else targets.toarray()
 
     def residuals(self, coef):
         """What ``coef``, shape (d, p), leaves unexplained: targets - rows coefᵀ, shape (n, d)."""
@@ -86,7 +89,7 @@ class DesignBlock(Sized):
         counts = self.counts[index]
         chosen = ragged_arange(self.offsets[:-1][index], counts)
         offsets = offsets_of(counts)
-        labels = {name: getattr(self, name) for name in _ROW_LABELS}
+        labels = {name: getattr(self, name) for name in _NO_ROW_LABELS}
         return DesignBlock(
             self.rows[chosen],
             self.targets[chosen],
@@ -99,7 +102,7 @@ class DesignBlock(Sized):
 
     def unlabelled(self):
         """The block with dense targets and without what only leaving rows out takes."""
-        return replace(self, targets=self.dense_targets(), whole=None, **dict.fromkeys(_ROW_LABELS))
+        return replace(self, targets=self.dense_targets(), whole=None, **_NO_ROW_LABELS)
 
     def stacked(self, other):
         """More rows of the one client of this block."""
@@ -109,7 +112,7 @@ class DesignBlock(Sized):
             targets=np.concatenate([self.dense_targets(), other.dense_targets()]),
             class_weights=self.class_weights + other.class_weights,
             offsets=np.array([0, self.n_rows + other.n_rows]),
-            **dict.fromkeys(_ROW_LABELS),
+            **_NO_ROW_LABELS,
         )
 
     def compressed(self):
@@ -126,7 +129,7 @@ class DesignBlock(Sized):
             rows=np.concatenate([rows for rows, _ in parts]),
             targets=np.concatenate([own for _, own in parts]),
             offsets=np.cumsum([0, *(len(rows) for rows, _ in parts)]),
-            **dict.fromkeys(_ROW_LABELS),
+            **_NO_ROW_LABELS,
         )
 
     @classmethod
@@ -145,10 +148,10 @@ class DesignBlock(Sized):
         )
 
 
-_ROW_LABELS = ("codes", "root", "drop", "sample_weight")
+_NO_ROW_LABELS: dict[str, Any] = {"codes": None, "root": None, "drop": None, "sample_weight": None}
 
 
-def compress(rows, targets):
+def compress(rows: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fewer rows with the same rowsᵀrows and rowsᵀtargets: the root of the Gram matrix.
 
     Parameters
@@ -171,8 +174,8 @@ def compress(rows, targets):
     n, p = rows.shape
     if n <= p:
         return rows, targets
-    root = np.linalg.qr(np.hstack([rows, targets]), mode="r")[:p]
-    return np.ascontiguousarray(root[:, :p]), np.ascontiguousarray(root[:, p:])
+    root: Any = np.linalg.qr(np.hstack([rows, targets]), mode="r")  # numpy types this as a pair
+    return np.ascontiguousarray(root[:p, :p]), np.ascontiguousarray(root[:p, p:])
 
 
 def offsets_of(counts):

@@ -108,7 +108,7 @@ def fedhip_leave_one_out(design, rotation, alphas, betas, scoring, masks):
     targets, d = design.dense_targets(), design.targets.shape[1]
     labels = leave_one_out_labels(design, any(masks))
     rotated = design.rows @ rotation.vectors
-    tables = []
+    tables: list = []
     for beta in betas:
         residuals = targets - rotated @ rotation.coef(beta).T
         scaled = rotated * np.sqrt(rotation.gains(beta))

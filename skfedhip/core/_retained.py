@@ -43,7 +43,8 @@ class RetainedClients:
 
     def blocks(self, client_ids, max_rows):
         """The rows of the clients, in the order given, as blocks of about ``max_rows`` rows."""
-        blocks, batch, n = [], [], 0
+        batch: list[DesignBlock] = []
+        blocks, n = [], 0
         for client in client_ids:
             kept = self.clients[client]
             if batch and n + kept.n_rows > max_rows:

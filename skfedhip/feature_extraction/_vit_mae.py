@@ -192,12 +192,12 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self
 
     def transform(self, X):
-        """Features of images.
+        """Map images to features.
 
         Parameters
         ----------
         X : array-like, DataFrame with one column, or list
-            n images; see above.
+            The n images; see above.
 
         Returns
         -------

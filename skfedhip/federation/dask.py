@@ -187,12 +187,16 @@ def predict(estimator, X, *, groups=None):
 
 
 def predict_proba(estimator, X, *, groups=None):
-    """Probabilities of the classes for each row, lazily.
+    """Predict the probabilities of the classes for each row, lazily.
 
     Parameters
     ----------
-    estimator, X, groups
-        As in :func:`predict`.
+    estimator : estimator of :mod:`skfedhip.analytic`
+        Fitted, here or in memory.
+    X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
+        Rows to score; with ``group_column``, including that column.
+    groups : collection cut as X is, default=None
+        Client id of each row; unknown clients get the global model.
 
     Returns
     -------
@@ -215,12 +219,16 @@ def predict_proba(estimator, X, *, groups=None):
 
 
 def decision_function(estimator, X, *, groups=None):
-    """Scores of the classes for each row by its client's personal model, lazily.
+    """Score each row with its client's personal model, lazily.
 
     Parameters
     ----------
-    estimator, X, groups
-        As in :func:`predict`.
+    estimator : estimator of :mod:`skfedhip.analytic`
+        Fitted, here or in memory.
+    X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
+        Rows to score; with ``group_column``, including that column.
+    groups : collection cut as X is, default=None
+        Client id of each row; unknown clients get the global model.
 
     Returns
     -------

@@ -58,6 +58,7 @@ def make_client_app(estimator, load_data, *, save_model=None, state_dir=None, dt
     Returns
     -------
     flwr.clientapp.ClientApp
+        The app, for a project's ``pyproject.toml`` to name.
 
     Notes
     -----
@@ -132,7 +133,7 @@ def make_server_app(
         All class labels; clients with others are refused. By default the union of what the first
         clients say they have.
     n_features : int or tuple of int, default=None
-        m, or the shape of an image; needed along with ``classes``.
+        Columns of a client's X, or the shape of an image; needed along with ``classes``.
     dtype : dtype, default=float64
         Of the coefficients, with ``classes``.
     clients : sequence of client ids, default=None
@@ -161,6 +162,7 @@ def make_server_app(
     Returns
     -------
     flwr.serverapp.ServerApp
+        The app, for a project's ``pyproject.toml`` to name.
 
     Notes
     -----

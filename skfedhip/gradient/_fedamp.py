@@ -102,15 +102,15 @@ class FedAMPClassifier(GradientClassifier):
     ----------
     %(attributes)s
 
+    See Also
+    --------
+    FedFomoClassifier : Clients mix others' models themselves, by what these are worth to them.
+
     Notes
     -----
     One model goes up and one comes down in each round, as in FedAvg. The server has the models of
     all K clients, O(K P) numbers, and compares them in O(K² P) time a round; in this process so
     does ``fit``.
-
-    See Also
-    --------
-    FedFomoClassifier : Clients mix others' models themselves, by what these are worth to them.
 
     References
     ----------

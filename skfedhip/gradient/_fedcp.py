@@ -207,7 +207,7 @@ class FedCPClassifier(GradientClassifier):
         self.global_head = global_head
 
     def policy(self, X, *, groups=None):
-        """Shares of each row's features that go to its client's personal head.
+        """Find the shares of each row's features that go to its client's personal head.
 
         Parameters
         ----------

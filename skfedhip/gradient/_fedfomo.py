@@ -177,14 +177,14 @@ class FedFomoClassifier(GradientClassifier):
     ----------
     %(attributes)s
 
+    See Also
+    --------
+    FedAMPClassifier : The server mixes, by the distance of the models.
+
     Notes
     -----
     M models come down in each round, and one goes up. The server has the models of all K clients,
     O(K P) numbers, and K² affinities.
-
-    See Also
-    --------
-    FedAMPClassifier : The server mixes, by the distance of the models.
 
     References
     ----------

@@ -215,13 +215,13 @@ class FedSLRClassifier(GradientClassifier):
         Share of zeros in each client's p.
     %(attributes)s
 
-    Notes
-    -----
-    ``weight_decay`` acts on w in phase I and on p alone in phase II.
-
     See Also
     --------
     DittoClassifier : A second, dense model for each client, near the global one.
+
+    Notes
+    -----
+    ``weight_decay`` acts on w in phase I and on p alone in phase II.
 
     References
     ----------

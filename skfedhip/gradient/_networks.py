@@ -21,6 +21,17 @@ class MLP:
     ----------
     hidden_layer_sizes : tuple of int, default=(512,)
         Units of each layer. Without any, the head alone is a linear softmax model.
+
+    Examples
+    --------
+    >>> from skfedhip.gradient import MLP
+    >>> MLP((64, 32))((20,))
+    Sequential(
+      (0): Linear(in_features=20, out_features=64, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=64, out_features=32, bias=True)
+      (3): ReLU()
+    )
     """
 
     hidden_layer_sizes: tuple = (512,)
@@ -45,6 +56,12 @@ class CNN:
     ----------
     hidden_units : int, default=512
         Units of the linear layer, and so the feature size.
+
+    Examples
+    --------
+    >>> from skfedhip.gradient import CNN
+    >>> CNN(128)((1, 28, 28))[-2]
+    Linear(in_features=1024, out_features=128, bias=True)
     """
 
     hidden_units: int = 512
@@ -98,6 +115,13 @@ class ResNet18:
     ----------
     width : int, default=64
         Channels of the first stage; the features are eight times as many.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skfedhip.gradient import ResNet18
+    >>> ResNet18(width=4)((3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 32])
     """
 
     width: int = 64
@@ -142,6 +166,13 @@ class FastText:
         Token ids are below it, and below 2**24 as float32 has them exactly.
     hidden_units : int, default=32
         Size of the embeddings and of the features.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skfedhip.gradient import FastText
+    >>> FastText(100)((6,))(torch.tensor([[7, 3, 99, 0, 0, 0]])).shape
+    torch.Size([1, 32])
     """
 
     vocabulary_size: int

@@ -92,13 +92,13 @@ class PerFedAvgClassifier(GradientClassifier):
     ----------
     %(attributes)s
 
-    Notes
-    -----
-    ``batch_size`` rows make D and D' together. ``weight_decay`` acts on w, in the outer step.
-
     See Also
     --------
     FedAvgClassifier : With ``fine_tune_epochs``, adapts a model that was not trained for it.
+
+    Notes
+    -----
+    ``batch_size`` rows make D and D' together. ``weight_decay`` acts on w, in the outer step.
 
     References
     ----------

@@ -64,7 +64,7 @@ class PFedMe(GradientMethod):
 
 
 class PFedMeClassifier(GradientClassifier):
-    """pFedMe: a global model w, and for each client the minimum of its loss near it.
+    """Moreau envelopes (pFedMe): a global model, and for each client its loss's minimum near it.
 
     The loss is Σ_k F_k(w) / K with the Moreau envelopes F_k(w) = min_θ f_k(θ) + λ/2 ‖θ - w‖², whose
     gradient is λ (w - θ_k(w)), θ_k(w) the minimizer. For each batch a client makes K steps
@@ -96,14 +96,14 @@ class PFedMeClassifier(GradientClassifier):
     ----------
     %(attributes)s
 
+    See Also
+    --------
+    DittoClassifier : The same distance for a second model, beside a global one that is FedAvg's.
+
     Notes
     -----
     ``weight_decay`` is part of f_k. For one batch and K = 1, w moves as in FedAvg with the step
     size η λ α.
-
-    See Also
-    --------
-    DittoClassifier : The same distance for a second model, beside a global one that is FedAvg's.
 
     References
     ----------

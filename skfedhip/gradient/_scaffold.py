@@ -97,13 +97,13 @@ class SCAFFOLDClassifier(GradientClassifier):
     ----------
     %(attributes)s
 
-    Notes
-    -----
-    ``weight_decay`` is part of the gradient, and so of the control variates.
-
     See Also
     --------
     FedProxClassifier : Holds clients back by their distance from the global model.
+
+    Notes
+    -----
+    ``weight_decay`` is part of the gradient, and so of the control variates.
 
     References
     ----------

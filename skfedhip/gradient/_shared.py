@@ -92,7 +92,7 @@ _ATTRIBUTES = """\
         What each client has sent and received in all rounds, in the order of ``clients_``.
     n_features_in_ : int
         Columns (or channels) of X at fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of X at fit, where it had any."""
 
 

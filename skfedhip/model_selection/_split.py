@@ -111,7 +111,7 @@ class ClientKFold(BaseCrossValidator):
             If there are no ids or one is missing, y holds no classes, or the clients with two rows
             or more have fewer rows than there are folds.
         """
-        return super().split(X, y, groups)
+        yield from super().split(X, y, groups)
 
     def _iter_test_masks(self, X=None, y=None, groups=None):
         folds = self._deal(*_client_and_class(X, y, groups, self))
@@ -241,7 +241,7 @@ class ClientShuffleSplit(BaseShuffleSplit):
         ValueError
             If there are no ids or one is missing, y holds no classes, or no client has two rows.
         """
-        return super().split(X, y, groups)
+        yield from super().split(X, y, groups)
 
     def _iter_indices(self, X, y=None, groups=None):
         clients, codes, classes = _client_and_class(X, y, groups, self)

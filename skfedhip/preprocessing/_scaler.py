@@ -39,7 +39,25 @@ class MomentsSum(Broadcast):
 
 
 class MomentsMethod:
-    """One round: moments up, their sum down; there is nothing to personalize."""
+    """One round: moments up, their sum down; there is nothing to personalize.
+
+    It is what :class:`FederatedStandardScaler` runs; its verbs are those of
+    :class:`skfedhip.protocol.FederatedMethod`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfedhip.core import ClientBlock
+    >>> from skfedhip.preprocessing import MomentsMethod
+    >>> from skfedhip.protocol import Schema, run_federation
+    >>> X = np.array([[0.0], [2.0], [4.0]])
+    >>> owner, clients = np.array([0, 0, 1]), np.array(["north", "south"])
+    >>> block = ClientBlock.from_arrays(X, np.zeros(3, dtype=int), owner, clients, 1)
+    >>> schema = Schema(n_features=1, classes=np.zeros(1), dtype=X.dtype)
+    >>> result = run_federation(MomentsMethod(), block.cut(1), schema)
+    >>> result.broadcasts[-1].moments.mean
+    array([2.])
+    """
 
     n_rounds = 1
 
@@ -48,7 +66,7 @@ class MomentsMethod:
         return Empty()
 
     def client_update(self, block, broadcast, state):
-        """Moments of the block's rows."""
+        """Sum up the moments of the block's rows."""
         pieces = block.pieces(rows_per_block(block.X.shape[1]))
         parts = (Moments.from_rows(piece.features(), piece.sample_weight) for piece in pieces)
         return MomentsUpdate(reduce(add, parts)), state
@@ -95,7 +113,7 @@ class FederatedStandardScaler(
         What each client sends and receives, in the order of their sorted ids.
     n_features_in_ : int
         Columns of X at fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of X at fit, where it had any.
 
     Examples

@@ -40,8 +40,8 @@ def pretrain_vit_mae(
     Parameters
     ----------
     images : array-like or list
-        n images, as :class:`skfedhip.feature_extraction.ViTMAETransformer` takes them, all of the
-        size of the configuration.
+        The n images, as :class:`skfedhip.feature_extraction.ViTMAETransformer` takes them, all of
+        the size of the configuration.
     config : transformers.ViTMAEConfig or None, default=None
         Architecture; None is :func:`small_vit_mae_config`, for grey images of 28 x 28.
     output_dir : str or path-like
