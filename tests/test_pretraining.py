@@ -121,6 +121,21 @@ def test_an_interrupted_training_ends_with_the_same_numbers(
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_results_are_whole_or_as_they_were(images, tmp_path, monkeypatch):
+    made = train(images, tmp_path, epochs=1, warmup_epochs=0)
+    before = {path.name: path.read_bytes() for path in made.iterdir()}
+    (made / "config.json").unlink()
+
+    def interrupted(file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skfedhip.pretraining._training.csv.writer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(images, tmp_path, epochs=1, warmup_epochs=0)
+    del before["config.json"]  # not even this one, which was next
+    assert {path.name: path.read_bytes() for path in made.iterdir()} == before
+
+
 def test_the_global_generators_stay_as_they_are(images, tmp_path):
     torch.manual_seed(3)
     np.random.seed(3)  # noqa: NPY002
@@ -157,6 +172,9 @@ def test_a_damaged_or_foreign_state_is_refused(images, tmp_path):
         save_file(partial, made / STATE, metadata)
         with pytest.raises(ValueError, match="is damaged"):
             train(images, tmp_path)
+    save_file(tensors, made / STATE, {**metadata, "losses": "["})
+    with pytest.raises(ValueError, match="is damaged"):
+        train(images, tmp_path)
     (made / STATE).write_bytes(b"damaged")
     with pytest.raises(ValueError, match="is damaged"):
         train(images, tmp_path)

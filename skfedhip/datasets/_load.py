@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import os
 import zlib
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def load_idx(directory):
     >>> data.images.shape, data.target.tolist(), data.train_size
     ((4, 1, 1), [7, 9, 7, 9], 2)
     """
-    directory = Path(directory).expanduser()
+    directory = Path(os.path.expanduser(directory))
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {str(directory)!r}; {_ADVICE}")
     parts = [_read_part(directory, part) for part in ("train", "t10k")]

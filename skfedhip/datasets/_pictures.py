@@ -1,5 +1,6 @@
 """Read the CIFAR batches and folders of image files."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def load_cifar(directory, n_classes=None):
     >>> data.images.shape, data.target.tolist(), data.train_size
     ((6, 32, 32, 3), [7, 7, 7, 7, 7, 7], 5)
     """
-    directory = Path(directory).expanduser()
+    directory = Path(os.path.expanduser(directory))
     n_classes, read, paths = _find_batches(directory, n_classes)
     parts = [read(path, n_classes) for path in paths]
     images, target = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -218,7 +219,7 @@ def load_image_folder(directory):
     ...     load_image_folder(folder).target.tolist()
     ['cat', 'cat', 'dog']
     """
-    directory = Path(directory).expanduser()
+    directory = Path(os.path.expanduser(directory))
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {str(directory)!r}; pass one of images.")
     if (directory / "val" / _ANNOTATIONS).is_file():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import (
     PretrainedConfig,
     ViTConfig,
@@ -29,6 +30,8 @@ EMBEDDED = {"vit-mae-tiny": Path(__file__).parent / "checkpoints" / "vit-mae-tin
 """Checkpoints that ship inside the package, by name."""
 
 _WEIGHTS = "model.safetensors"
+_FLOATS = {"F16", "BF16", "F32", "F64"}
+_LAYER = re.compile(r"(?:vit\.)?(?:encoder\.)?layers?\.(\d+)\.")
 _INDEX = "model.safetensors.index.json"
 _FILES = ("config.json", "preprocessor_config.json", "*.safetensors", "*.safetensors.index.json")
 _SIZES = (
@@ -105,6 +108,8 @@ class Checkpoint:
             ) from None
 
         try:
+            if whole := _no_floats(self.directory):
+                refuse(f"{whole!r} is not of floats")
             with quiet_transformers():
                 encoder, report = ViTModel.from_pretrained(
                     self.directory,
@@ -127,7 +132,31 @@ class Checkpoint:
                 f"{name!r} has shape {tuple(found)} where {tuple(wanted)} is due, and "
                 f"{len(others) - 1} more are of other shapes"
             )
+        total = self.config["num_hidden_layers"]
+        if extra := _without_place(report["unexpected_keys"], n_layers, total):
+            refuse(f"there is no place for {extra[0]!r} and {len(extra) - 1} more")
         return encoder
+
+
+def _no_floats(directory):
+    """The first of the weights in a directory that is of whole numbers; None without any."""
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                if file.get_slice(name).get_dtype() not in _FLOATS:
+                    return name
+    return None
+
+
+def _without_place(names, n_layers, total):
+    """Weights of the encoder that belong to none of its ``total`` layers as configured.
+
+    Layers from ``n_layers`` on are left out on purpose.
+    """
+    layers = {name: _LAYER.match(name) for name in sorted(names)}
+    return [
+        name for name, layer in layers.items() if layer and not n_layers <= int(layer[1]) < total
+    ]
 
 
 def _kept(key, load):

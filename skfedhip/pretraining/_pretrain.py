@@ -1,5 +1,6 @@
 """Pretraining from arguments to a checkpoint."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,7 @@ def pretrain_vit_mae(
 
 def _checked_directory(path):
     """The directory, where it can be written to and holds nothing of somebody else's."""
-    directory = Path(path).expanduser()
+    directory = Path(os.path.expanduser(path))
     results = [name for name in RESULTS if (directory / name).exists()]
     if results and not (directory / STATE).exists():
         raise ValueError(

@@ -6,6 +6,8 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -97,16 +99,22 @@ class Training:
         return total / len(order)
 
     def save_results(self, directory):
-        """Write the encoder and the loss curve."""
+        """Write the encoder and the loss curve; each file is whole or as it was."""
         encoder = copy.deepcopy(self.model.vit).to("cpu", torch.float16)
-        with quiet_transformers():
-            encoder.save_pretrained(directory)
-        processor = json.dumps(self._processor(), indent=2)
-        (directory / _PROCESSOR).write_text(processor + "\n", encoding="utf-8")
-        with open(directory / _CURVE, "w", newline="", encoding="utf-8") as file:
-            table = csv.writer(file)
-            table.writerow(["epoch", "loss"])
-            table.writerows((epoch + 1, f"{loss:.6f}") for epoch, loss in enumerate(self.losses))
+        with TemporaryDirectory(dir=directory) as made:
+            made = Path(made)
+            with quiet_transformers():
+                encoder.save_pretrained(made)
+            processor = json.dumps(self._processor(), indent=2)
+            (made / _PROCESSOR).write_text(processor + "\n", encoding="utf-8")
+            with open(made / _CURVE, "w", newline="", encoding="utf-8") as file:
+                table = csv.writer(file)
+                table.writerow(["epoch", "loss"])
+                table.writerows(
+                    (epoch + 1, f"{loss:.6f}") for epoch, loss in enumerate(self.losses)
+                )
+            for name in RESULTS:
+                os.replace(made / name, directory / name)
 
     def save_state(self, directory):
         """Write all that is needed to go on; the file is whole or as it was."""
@@ -121,7 +129,10 @@ class Training:
         if not path.exists():
             return
         metadata, tensors = _read_state(path)
-        losses = json.loads(metadata["losses"])
+        try:
+            losses = json.loads(metadata["losses"])
+        except ValueError as error:
+            raise _damaged(path, error) from None
         if not losses:
             return
         if metadata["training"] != self._identity():

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import RidgeClassifier
@@ -382,6 +383,8 @@ def copied(checkpoint, directory, **changes):
             r"has shape \(48,\) where \(40,\) is due, and 8 more are of other shapes",
         ),
         ({"hidden_act": "nonsense"}, "nonsense"),
+        ({"num_hidden_layers": 2}, "there is no place for 'vit.layers.2.*' and 15 more"),
+        ({"qkv_bias": False}, "there is no place for 'vit.layers.0.attention.k_proj.bias' and 8"),
     ],
 )
 def test_weights_that_do_not_fit_the_configuration(
@@ -390,6 +393,17 @@ def test_weights_that_do_not_fit_the_configuration(
     transformer = ViTMAETransformer(copied(rgb_checkpoint, tmp_path, **changes))
     with pytest.raises(ValueError, match=rf"do not fit its config.json \(.*{reason}"):
         transformer.transform(rgb_images)
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path, rgb_checkpoint, rgb_images):
+    path = copied(rgb_checkpoint, tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    name = "vit.embeddings.cls_token"
+    save_file({**tensors, name: tensors[name].to(torch.int8)}, path, {"format": "pt"})
+    with pytest.raises(
+        ValueError, match=rf"do not fit its config.json \('{name}' is not of floats"
+    ):
+        ViTMAETransformer(tmp_path).transform(rgb_images)
 
 
 def test_damaged_weights(tmp_path, rgb_checkpoint, rgb_images):
