@@ -166,7 +166,8 @@ class Network:
     """A feature extractor and a linear head; what it computes depends on parameters given to it.
 
     Parameters are dicts of tensors: "extractor.*" by the names that the module gives them (its
-    buffers among them), "head.weight" (d, p) and "head.bias" (d,).
+    buffers among them), "head.weight" (d, p) and "head.bias" (d,). ``buffers`` names what no
+    gradient moves: buffers, and parameters that do not require one.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ class Network:
             head = nn.Linear(self.n_features, n_classes)
         tensors = {**_prefixed("extractor", module), **_prefixed("head", head)}
         self._initial = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-        self.buffers = frozenset(f"extractor.{name}" for name, _ in module.named_buffers())
+        self.buffers = frozenset(f"extractor.{name}" for name in _untrained(module))
         self.input_shape, self.n_classes = tuple(input_shape), n_classes
         self.stackable = not any(isinstance(m, _BatchNorm | _DropoutNd) for m in module.modules())
         self.draws = any(isinstance(m, _DropoutNd) for m in module.modules())
@@ -253,6 +254,8 @@ class _ModuleMapper:
             h = self._call(tensors, x)
 
         def pullback(grad):
+            if not trained:
+                return {}
             grads = torch.autograd.grad(h, [*trained.values()], grad, allow_unused=True)
             return {n: g for n, g in zip(trained, grads, strict=True) if g is not None}
 
@@ -287,6 +290,12 @@ def _prefixed(prefix, module):
     return {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
 
 
+def _untrained(module):
+    """Names of buffers, and of parameters that do not require a gradient."""
+    frozen = (name for name, param in module.named_parameters() if not param.requires_grad)
+    return (*(name for name, _ in module.named_buffers()), *frozen)
+
+
 def _feature_size(module, input_shape):
     h = module(torch.zeros(1, *input_shape))
     if h.ndim != 2:
@@ -299,7 +308,7 @@ def _feature_size(module, input_shape):
 
 def _dense_layers(module):
     """(name, is followed by ReLU) of the layers of a plain MLP; None for any other module."""
-    if not isinstance(module, nn.Sequential):
+    if not isinstance(module, nn.Sequential) or _untrained(module):
         return None
     layers = []
     for name, layer in module.named_children():
