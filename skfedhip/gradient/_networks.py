@@ -51,7 +51,12 @@ class CNN:
 
     def __call__(self, input_shape):
         """The feature extractor for images of a shape (channels, height, width)."""
-        channels = _image_shape(input_shape)[0]
+        channels, *sides = _image_shape(input_shape)
+        if min(sides) < 16:
+            raise ValueError(
+                f"CNN takes images of 16 x 16 pixels at least, got {sides[0]} x {sides[1]}; "
+                "enlarge them, or use another feature_extractor, such as ResNet18."
+            )
         convolutions = nn.Sequential(
             nn.Conv2d(channels, 32, 5),
             nn.ReLU(),
@@ -185,8 +190,7 @@ class Network:
             factory = CNN() if len(input_shape) == 3 else MLP()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
-            module = factory(tuple(input_shape))
-            module.eval()
+            module = _made_by(factory, tuple(input_shape)).eval()
             self.n_features = _feature_size(module, input_shape)
             head = nn.Linear(self.n_features, n_classes)
         tensors = {**_prefixed("extractor", module), **_prefixed("head", head)}
@@ -288,6 +292,17 @@ class _running_statistics:  # noqa: N801 - reads as a statement
 
 def _prefixed(prefix, module):
     return {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def _made_by(factory, input_shape):
+    """The extractor that a factory makes; instances and classes are easily taken for one."""
+    made = factory if isinstance(factory, nn.Module) else factory(input_shape)
+    if made is factory or not isinstance(made, nn.Module):
+        raise ValueError(
+            "feature_extractor must be a callable that makes a torch.nn.Module from the shape of a "
+            f"row, got {factory!r}; pass, for example, MLP() or lambda shape: module."
+        )
+    return made
 
 
 def _untrained(module):

@@ -290,6 +290,12 @@ def test_a_checkpoint_of_something_else(data, tmp_path, changed, match):
     assert (tmp_path / "run").read_bytes() == before
 
 
+def test_a_checkpoint_without_a_folder_is_refused_before_the_rounds(data, tmp_path):
+    clf = make(FedAvgClassifier, checkpoint=tmp_path / "none" / "run", n_rounds=10**6)
+    with pytest.raises(FileNotFoundError, match=r"no folder .*none for the checkpoint; make it"):
+        fit(clf, data)
+
+
 def test_a_damaged_checkpoint(data, tmp_path):
     (tmp_path / "run").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=r"run is damaged"):
@@ -369,7 +375,9 @@ def test_an_optional_id(data):
     assert clf.predict(data.X).shape == data.y.shape
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.5, (0.5,), (0.9, 0.1), (-0.1, 1.0), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    "ratio", [0.0, 1.5, (0.5,), ("0.1", 1.0), (0.9, 0.1), (-0.1, 1.0), (0.0, 0.0)]
+)
 def test_bad_join_ratios(data, ratio):
     with pytest.raises(ValueError, match="join_ratio"):
         fit(make(FedAvgClassifier, join_ratio=ratio), data)
@@ -406,6 +414,13 @@ def test_labels_and_shapes_that_do_not_fit(data):
         clf.predict(np.dstack([data.X, data.X]))
     with pytest.raises(ValueError, match="network takes images"):
         fit(make(FedAvgClassifier, feature_extractor=CNN()), data)
+    with pytest.raises(ValueError, match="16 x 16 pixels at least, got 8 x 20; enlarge"):
+        make(FedAvgClassifier, feature_extractor="auto").fit(
+            np.zeros((8, 1, 8, 20)), np.arange(8) % 2
+        )
+    for wrong in (MLP, torch.nn.Linear(6, 2)):
+        with pytest.raises(ValueError, match="must be a callable that makes a torch"):
+            fit(make(FedAvgClassifier, feature_extractor=wrong), data)
     flat = make(FedAvgClassifier, feature_extractor=lambda shape: torch.nn.ReLU())
     with pytest.raises(ValueError, match=r"features of shape \(n, p\), got"):
         flat.fit(np.zeros((8, 1, 4, 4)), np.arange(8) % 2)
