@@ -138,6 +138,10 @@ class Checkpoint:
     def read(cls, path, configuration):
         """Read a run of this configuration; None where there is no file yet."""
         if not Path(path).exists():
+            if not Path(path).parent.is_dir():  # else all would be lost when the first is written
+                raise FileNotFoundError(
+                    f"there is no folder {Path(path).parent} for the checkpoint; make it first."
+                )
             return None
         header, tensors = read_tensors(path, _FORMAT)
         if header.get("kind") != "checkpoint":

@@ -274,7 +274,8 @@ class GradientClassifier(
         ratio = self.join_ratio
         if isinstance(ratio, Real):
             return float(ratio)
-        if len(ratio) != 2 or not 0 <= ratio[0] <= ratio[1] <= 1 or ratio[1] == 0:
+        numbers = len(ratio) == 2 and all(isinstance(bound, Real) for bound in ratio)
+        if not numbers or not 0 <= ratio[0] <= ratio[1] <= 1 or ratio[1] == 0:
             raise ValueError(
                 f"join_ratio must be a number in (0, 1] or bounds 0 <= low <= high <= 1, got "
                 f"{ratio!r}; pass, for example, (0.5, 1.0)."

@@ -7,8 +7,7 @@ from sklearn.utils._param_validation import Interval
 
 from ._classifier import GradientClassifier
 from ._method import GradientMethod, pulled_to
-
-_OWN = "own."
+from ._own import JOINED, own_or, trained, untrained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,27 +18,31 @@ class Ditto(GradientMethod):
     personal_epochs: int
 
     def new_state(self, parameters):
-        """A personal model starts as the global one is."""
-        return {f"{_OWN}{name}": array for name, array in parameters.items()}
+        """The personal model starts as the global one of a client's first round."""
+        return untrained(parameters)
 
     def local(self, rows, shared, state, n_round):
         """The global model is trained and sent up; the personal one is trained and kept."""
         upload, _ = self.train(rows, shared, self.gradients())
-        own = {name.removeprefix(_OWN): tensor for name, tensor in state.items()}
         near = pulled_to(shared, self.lam, self.weight_decay)
-        own, losses = self.train(rows, own, self.gradients(), epochs=self.personal_epochs, **near)
-        return upload, {f"{_OWN}{name}": tensor for name, tensor in own.items()}, losses
+        epochs = self.personal_epochs
+        own, losses = self.train(
+            rows, own_or(state, shared), self.gradients(), epochs=epochs, **near
+        )
+        return upload, trained(own, state[JOINED]), losses
 
     def personal_parameters(self, rows, shared, state, n_round):
         """The personal model in place of the global one."""
-        return {name.removeprefix(_OWN): tensor for name, tensor in state.items()}
+        return own_or(state, shared)
 
 
 class DittoClassifier(GradientClassifier):
     """Ditto: FedAvg, and for each client a model v of its own that is kept near the global one.
 
     In each round a client first trains the global model w_t, which the server averages, then v,
-    with λ/2 ‖v - w_t‖² added to its loss. ``loss_curve_`` is of the personal models.
+    with λ/2 ‖v - w_t‖² added to its loss. v starts as the global model of the client's first round,
+    and so a client that has been in no cohort has the global model. ``loss_curve_`` is of the
+    personal models.
 
     Parameters
     ----------

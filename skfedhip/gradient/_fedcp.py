@@ -13,6 +13,7 @@ from ..utils._ids import lookup_ids
 from ._classifier import GradientClassifier
 from ._functional import MeanDiscrepancy, linear, linear_gradients, softmax_loss
 from ._method import GradientMethod, with_init_params
+from ._own import JOINED, where
 from ._policy import Policy
 
 
@@ -37,12 +38,12 @@ class FedCP(GradientMethod):
 
     def new_state(self, parameters):
         """The personal head starts as the global one."""
-        return {f"personal_{n}": p for n, p in parameters.items() if n.startswith("head.")}
+        return own_heads(parameters) | {JOINED: np.zeros((), dtype=np.int64)}
 
     def local(self, rows, shared, state, n_round):
         """Extractor, policy and personal head are trained, and the mean of both heads sent up."""
         head = {n: p for n, p in shared.items() if n.startswith("head.")}
-        start = {n: p for n, p in shared.items() if n not in head} | state
+        start = {n: p for n, p in shared.items() if n not in head} | self.of_personal(state)
         constants = {n: p if self.global_head else torch.zeros_like(p) for n, p in head.items()}
         constants["context"] = self.context(state["personal_head.weight"])
         if self.lam:
@@ -54,7 +55,12 @@ class FedCP(GradientMethod):
         for name, common in head.items():
             trained = own[f"personal_{name}"]
             upload[name] = (common + trained) / 2 if self.global_head else trained
-        return upload, own, losses
+        return upload, own | {JOINED: state[JOINED] + 1}, losses
+
+    def personal_parameters(self, rows, shared, state, n_round):
+        """The personal head; the global one of a client that has been in no cohort."""
+        own, joined = self.of_personal(state), state[JOINED] > 0
+        return own if joined.all() else where(joined, own, own_heads(shared))
 
     @staticmethod
     def context(weight):
@@ -120,6 +126,11 @@ class FedCP(GradientMethod):
         return self.shares(mapper, params, x).mean(-1, keepdim=True)
 
 
+def own_heads(parameters):
+    """The global head under the names of a personal one."""
+    return {f"personal_{n}": p for n, p in parameters.items() if n.startswith("head.")}
+
+
 class FedCPClassifier(GradientClassifier):
     """FedCP: a policy splits each row's features between a global and a personal head.
 
@@ -129,7 +140,8 @@ class FedCPClassifier(GradientClassifier):
     gives a share s in (0, 1) for each feature; scores are W(h - s ⊙ h) + W_k(s ⊙ h). The loss is
     cross-entropy plus λ times the squared maximum mean discrepancy between a batch's features and
     those of the frozen extractor. The server averages extractors, policies and (W + W_k) / 2,
-    weighted by rows. An unknown client is scored with the global head in both places.
+    weighted by rows. An unknown client, or one that has been in no cohort, is scored with the
+    global head in both places.
 
     Parameters
     ----------

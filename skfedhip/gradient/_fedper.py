@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from ._classifier import GradientClassifier
-from ._method import GradientMethod
+from ._part import PartMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPer(GradientMethod):
+class FedPer(PartMethod):
     """FedAvg whose heads never come down."""
 
     personal = ("head.",)
@@ -17,7 +17,8 @@ class FedPerClassifier(GradientClassifier):
     """FedPer: clients share a feature extractor, and each has a head of its own.
 
     Clients train both at once; the server averages the extractors. It also averages the heads, for
-    clients that nobody knows, but sends them to none.
+    clients that nobody knows, but sends them to none. A client that has been in no cohort trains
+    the initial head on the last extractor, for ``local_epochs``, before it answers.
 
     Parameters
     ----------

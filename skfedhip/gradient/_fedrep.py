@@ -6,29 +6,32 @@ from numbers import Integral
 from sklearn.utils._param_validation import Interval
 
 from ._classifier import GradientClassifier
-from ._method import GradientMethod
+from ._part import PartMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRep(GradientMethod):
+class FedRep(PartMethod):
     """FedPer with the two parts trained one after the other."""
 
     head_epochs: int
 
     personal = ("head.",)
 
-    def local(self, rows, shared, state, n_round):
+    def trained(self, rows, start):
         """The head with the extractor frozen, then the extractor with the head frozen."""
-        start, head_alone = {**shared, **state}, self.gradients(("head.",))
-        params, _ = self.train(rows, start, head_alone, epochs=self.head_epochs)
-        params, losses = self.train(rows, params, self.gradients(("extractor.",)))
-        return params, self.of_personal(params), losses
+        start = self.with_part_trained(rows, start)
+        return self.train(rows, start, self.gradients(("extractor.",)))
+
+    def with_part_trained(self, rows, start):
+        """The head alone, for its own number of epochs."""
+        return self.train(rows, start, self.gradients(("head.",)), epochs=self.head_epochs)[0]
 
 
 class FedRepClassifier(GradientClassifier):
     """FedRep: clients share a feature extractor; each trains its head, then the extractor.
 
-    As in FedPer the server averages extractors, and heads for clients that nobody knows alone.
+    As in FedPer the server averages extractors, and heads for clients that nobody knows alone; a
+    client that has been in no cohort trains the initial head before it answers.
     ``loss_curve_`` is that of the extractor's training.
 
     Parameters

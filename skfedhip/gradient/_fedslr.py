@@ -65,11 +65,11 @@ class LowRankBroadcast(ModelBroadcast):
 
 
 def as_matrix(weight):
-    """A weight as a matrix: a convolution's (o, i, s, s) as (o·s, i·s), others as they are."""
+    """A weight as a matrix: a convolution's (o, i, s, s) as (o·s, i·s), others by outputs."""
     if weight.ndim == 4:
         o, i, height, width = weight.shape
         return weight.transpose(0, 2, 1, 3).reshape(o * height, i * width)
-    return weight
+    return weight.reshape(len(weight), -1) if weight.ndim > 2 else weight
 
 
 def from_matrix(matrix, shape):

@@ -2,35 +2,15 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ._classifier import GradientClassifier
-from ._method import GradientMethod
-from ._own import JOINED, where
+from ._part import PartMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class LGFedAvg(GradientMethod):
+class LGFedAvg(PartMethod):
     """FedAvg whose extractors never come down."""
 
     personal = ("extractor.",)
-
-    def new_state(self, parameters):
-        """The initial extractor."""
-        return super().new_state(parameters) | {JOINED: np.zeros((), dtype=np.int64)}
-
-    def local(self, rows, shared, state, n_round):
-        """FedAvg's round from the own extractor and the head that came down."""
-        params, own, losses = super().local(rows, shared, self.of_personal(state), n_round)
-        return params, own | {JOINED: state[JOINED] + 1}, losses
-
-    def personal_parameters(self, rows, shared, state, n_round):
-        """The extractor; trained under the last head by a client that has not trained any."""
-        own, joined = self.of_personal(state), state[JOINED] > 0
-        if joined.all():
-            return own
-        late, _ = self.train(rows, {**shared, **own}, self.gradients(("extractor.",)))
-        return where(joined, own, late)
 
 
 class LGFedAvgClassifier(GradientClassifier):

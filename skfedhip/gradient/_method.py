@@ -225,7 +225,8 @@ class GradientMethod:
                 upload, new, losses = self.local(rows, shared, own, n_round)
             update = self._summed(upload, losses, part)
             if not update.is_finite():
-                self._name_diverged(upload, losses, part.client_ids, n_round)
+                met = {**upload, "loss": losses}
+                self._name_diverged(met, part.client_ids, f"in round {n_round + 1}")
             updates.append(update)
             for name, tensor in new.items():
                 state[name][index] = tensor.cpu()
@@ -264,6 +265,8 @@ class GradientMethod:
             own = self.on_device({n: tensor[index] for n, tensor in state.items()})
             with self._seeded(rows):
                 own = self.personal_parameters(rows, shared, own, n_round)
+            if not all(tensor.isfinite().all() for tensor in own.values()):
+                self._name_diverged(own, part.client_ids, f"after round {n_round}")
             for name, tensor in own.items():
                 if name not in personal:
                     personal[name] = tensor.new_empty(n_clients, *tensor.shape[1:], device="cpu")
@@ -369,15 +372,14 @@ class GradientMethod:
         sums = {name: _weighted_sum(weights, stacked) for name, stacked in upload.items()}
         return replace(self._nothing(), sums=sums, weight=weights.sum(), loss=loss)
 
-    def _name_diverged(self, upload, losses, client_ids, n_round):
-        """Raise, for the first of the clients whose loss or parameters are not finite."""
-        finite = losses.isfinite()
-        for stacked in upload.values():
-            finite = finite & stacked.reshape(len(stacked), -1).isfinite().all(1)
+    def _name_diverged(self, tensors, client_ids, when):
+        """Raise, for the first of the clients with a number in its tensors that is not finite."""
+        flat = [tensor.reshape(len(client_ids), -1) for tensor in tensors.values()]
+        finite = torch.stack([each.isfinite().all(1) for each in flat]).all(0)
         client = client_ids.tolist()[int(finite.cpu().numpy().argmin())]
         raise FloatingPointError(
-            f"training diverged at client {client!r} in round {n_round + 1} with lr={self.lr:g}: "
-            "its loss or parameters are not finite; lower lr, or scale the features."
+            f"training diverged at client {client!r} {when} with lr={self.lr:g}: its loss or "
+            "parameters are not finite; lower the step sizes, lr first, or scale the features."
         )
 
 

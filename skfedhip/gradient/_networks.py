@@ -68,7 +68,12 @@ class CNN:
 
     def __call__(self, input_shape):
         """The feature extractor for images of a shape (channels, height, width)."""
-        channels = _image_shape(input_shape)[0]
+        channels, *sides = _image_shape(input_shape)
+        if min(sides) < 16:
+            raise ValueError(
+                f"CNN takes images of 16 x 16 pixels at least, got {sides[0]} x {sides[1]}; "
+                "enlarge them, or use another feature_extractor, such as ResNet18."
+            )
         convolutions = nn.Sequential(
             nn.Conv2d(channels, 32, 5),
             nn.ReLU(),
@@ -197,7 +202,8 @@ class Network:
     """A feature extractor and a linear head; what it computes depends on parameters given to it.
 
     Parameters are dicts of tensors: "extractor.*" by the names that the module gives them (its
-    buffers among them), "head.weight" (d, p) and "head.bias" (d,).
+    buffers among them), "head.weight" (d, p) and "head.bias" (d,). ``buffers`` names what no
+    gradient moves: buffers, and parameters that do not require one.
 
     Parameters
     ----------
@@ -215,13 +221,12 @@ class Network:
             factory = CNN() if len(input_shape) == 3 else MLP()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
-            module = factory(tuple(input_shape))
-            module.eval()
+            module = _made_by(factory, tuple(input_shape)).eval()
             self.n_features = _feature_size(module, input_shape)
             head = nn.Linear(self.n_features, n_classes)
         tensors = {**_prefixed("extractor", module), **_prefixed("head", head)}
         self._initial = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-        self.buffers = frozenset(f"extractor.{name}" for name, _ in module.named_buffers())
+        self.buffers = frozenset(f"extractor.{name}" for name in _untrained(module))
         self.input_shape, self.n_classes = tuple(input_shape), n_classes
         self.stackable = not any(isinstance(m, _BatchNorm | _DropoutNd) for m in module.modules())
         self.draws = any(isinstance(m, _DropoutNd) for m in module.modules())
@@ -284,6 +289,8 @@ class _ModuleMapper:
             h = self._call(tensors, x)
 
         def pullback(grad):
+            if not trained:
+                return {}
             grads = torch.autograd.grad(h, [*trained.values()], grad, allow_unused=True)
             return {n: g for n, g in zip(trained, grads, strict=True) if g is not None}
 
@@ -318,6 +325,23 @@ def _prefixed(prefix, module):
     return {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
 
 
+def _made_by(factory, input_shape):
+    """The extractor that a factory makes; instances and classes are easily taken for one."""
+    made = factory if isinstance(factory, nn.Module) else factory(input_shape)
+    if made is factory or not isinstance(made, nn.Module):
+        raise ValueError(
+            "feature_extractor must be a callable that makes a torch.nn.Module from the shape of a "
+            f"row, got {factory!r}; pass, for example, MLP() or lambda shape: module."
+        )
+    return made
+
+
+def _untrained(module):
+    """Names of buffers, and of parameters that do not require a gradient."""
+    frozen = (name for name, param in module.named_parameters() if not param.requires_grad)
+    return (*(name for name, _ in module.named_buffers()), *frozen)
+
+
 def _feature_size(module, input_shape):
     h = module(torch.zeros(1, *input_shape))
     if h.ndim != 2:
@@ -330,7 +354,7 @@ def _feature_size(module, input_shape):
 
 def _dense_layers(module):
     """(name, is followed by ReLU) of the layers of a plain MLP; None for any other module."""
-    if not isinstance(module, nn.Sequential):
+    if not isinstance(module, nn.Sequential) or _untrained(module):
         return None
     layers = []
     for name, layer in module.named_children():

@@ -82,6 +82,14 @@ def part(model, prefix):
     return {name: value for name, value in model.items() if name.startswith(prefix)}
 
 
+def cohorts(clf):
+    """The clients of each of three rounds, and those of none."""
+    joins = np.array([clf._fitted_method.joins(np.arange(len(SIZES)), n) for n in range(3)])
+    never = np.flatnonzero(~joins.any(axis=0))
+    assert len(never) > 0
+    return [np.flatnonzero(row) for row in joins], never
+
+
 def assert_models(clf, shared, own, X):
     """The estimator scores rows by the global model and by each client's, as these do."""
     for client, model in [(None, shared), *enumerate(own)]:

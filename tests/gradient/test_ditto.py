@@ -39,3 +39,18 @@ def test_the_default_is_not_alone():
     alone, _ = plain.fitted(DittoClassifier, 0.0)
     gap = clf.decision_function(X, groups=groups) - alone.decision_function(X, groups=groups)
     assert np.abs(gap).max() > 1e-4
+
+
+def test_a_client_starts_from_the_global_model_that_it_meets_first():
+    clf, data = plain.fitted(DittoClassifier, 0.7, join_ratio=0.25)
+    cohorts, _ = plain.cohorts(clf)
+    model, own, rows = plain.start(), {}, plain.clients(data)
+    for cohort in cohorts:
+        now = model
+        for k in cohort:
+            v = own.get(k, now)
+            own[k] = plain.sgd(v, *rows[k], extra=lambda name, w, t=now: 0.7 * (w - t[name]))
+        model = plain.average(
+            [plain.sgd(now, *rows[k]) for k in cohort], [len(rows[k][1]) for k in cohort]
+        )
+    plain.assert_models(clf, model, [own.get(k, model) for k in range(4)], data[0])

@@ -14,6 +14,7 @@ from skfedhip import FedCPClassifier, FedPerClassifier
 from skfedhip.gradient import MLP
 from skfedhip.gradient._functional import BANDWIDTHS, MeanDiscrepancy
 
+from . import _plain as plain
 from ._cases import assert_equal, load, rows
 from ._data import make, small
 
@@ -289,3 +290,10 @@ def test_defaults_learn_and_do_not_collapse(transform, least):
     clf = FedCPClassifier(n_rounds=10, random_state=0).fit(X, y, groups=groups)
     assert (np.diff(clf.loss_curve_) < 0).all()
     assert clf.score(X, y, groups=groups) > least
+
+
+def test_a_client_never_met_has_the_global_head():
+    clf, (X, _, _) = plain.fitted(FedCPClassifier, join_ratio=0.25)
+    for k in plain.cohorts(clf)[1]:
+        scores = clf.decision_function(X, groups=[k] * len(X))
+        np.testing.assert_array_equal(scores, clf.decision_function(X))

@@ -40,3 +40,13 @@ def test_heads_do_not_come_down():
     # At the start, and after 3 rounds.
     assert set((fedavg.bytes_down_ - clf.bytes_down_).tolist()) == {4 * head}
     np.testing.assert_array_equal(clf.bytes_up_, fedavg.bytes_up_)
+
+
+def test_a_client_never_met_trains_a_head_for_the_extractor():
+    clf, data = plain.fitted(FedPerClassifier, join_ratio=0.25)
+    shared = clf.global_params_
+    for k in plain.cohorts(clf)[1]:
+        start = plain.start() | plain.part(shared, "extractor.")
+        model = plain.sgd(start, *plain.clients(data)[k], epochs=1, only="head.")
+        scores = clf.decision_function(data[0], groups=[k] * len(data[0]))
+        np.testing.assert_allclose(scores, plain.scores(model, data[0]), rtol=0, atol=1e-9)

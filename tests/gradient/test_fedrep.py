@@ -25,3 +25,13 @@ def test_it_is_not_fedper():
     fedper, _ = plain.fitted(FedPerClassifier)
     gap = clf.decision_function(X, groups=groups) - fedper.decision_function(X, groups=groups)
     assert np.abs(gap).max() > 1e-4
+
+
+def test_a_client_never_met_trains_a_head_for_the_extractor():
+    clf, data = plain.fitted(FedRepClassifier, 3, join_ratio=0.25)
+    shared = clf.global_params_
+    for k in plain.cohorts(clf)[1]:
+        start = plain.start() | plain.part(shared, "extractor.")
+        model = plain.sgd(start, *plain.clients(data)[k], epochs=3, only="head.")
+        scores = clf.decision_function(data[0], groups=[k] * len(data[0]))
+        np.testing.assert_allclose(scores, plain.scores(model, data[0]), rtol=0, atol=1e-9)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
+from torch import nn
 
 from skfedhip import FedSLRClassifier
 from skfedhip.federation._wire import decode_broadcast, encode
@@ -187,3 +188,18 @@ def test_a_convolution_as_a_matrix():
     assert matrix.shape == (8, 15)
     assert matrix[1 * 4 + 2, 2 * 5 + 3] == weight[1, 2, 2, 3]
     np.testing.assert_array_equal(from_matrix(matrix, weight.shape), weight)
+
+
+def test_other_weights_are_compressed_with_a_row_an_output():
+    def network(shape):
+        convolution = nn.Conv1d(1, 2, 3)
+        return nn.Sequential(nn.Unflatten(1, (1, *shape)), convolution, nn.Flatten())
+
+    X, y, groups = small()
+    clf = make(FedSLRClassifier, n_rounds=1, feature_extractor=network).fit(X, y, groups=groups)
+    _, personal = clf.compress()
+    name = "extractor.1.weight"
+    own = clf.personal_params_[f"sparse.{name}"]
+    assert own.shape == (4, 2, 1, 3)
+    for k in range(4):
+        np.testing.assert_array_equal(personal[k][name].toarray(), own[k].reshape(2, 3))

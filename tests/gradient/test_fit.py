@@ -290,6 +290,12 @@ def test_a_checkpoint_of_something_else(data, tmp_path, changed, match):
     assert (tmp_path / "run").read_bytes() == before
 
 
+def test_a_checkpoint_without_a_folder_is_refused_before_the_rounds(data, tmp_path):
+    clf = make(FedAvgClassifier, checkpoint=tmp_path / "none" / "run", n_rounds=10**6)
+    with pytest.raises(FileNotFoundError, match=r"no folder .*none for the checkpoint; make it"):
+        fit(clf, data)
+
+
 def test_a_damaged_checkpoint(data, tmp_path):
     (tmp_path / "run").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=r"run is damaged"):
@@ -347,6 +353,15 @@ def test_divergence_names_client_and_round(cls, data):
     np.testing.assert_array_equal(scores_of_all(clf, data.X), scores)
 
 
+def test_own_models_that_diverge_after_the_last_round(data):
+    """Where all that came up was finite."""
+    clf = make(FedAvgClassifier, 40, n_rounds=1, lr=1e5, weight_decay=1.0)
+    with pytest.raises(
+        FloatingPointError, match=r"client -?\d+ after round 1 with lr=100000: .*lower"
+    ):
+        fit(clf, data)
+
+
 def test_a_client_given_one_class_is_named():
     X, y, groups = small()
     clf = make(FedAvgClassifier, lr=1e-6, init_params={"head.bias": [9.0, 0.0, 0.0]})
@@ -360,7 +375,9 @@ def test_an_optional_id(data):
     assert clf.predict(data.X).shape == data.y.shape
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.5, (0.5,), (0.9, 0.1), (-0.1, 1.0), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    "ratio", [0.0, 1.5, (0.5,), ("0.1", 1.0), (0.9, 0.1), (-0.1, 1.0), (0.0, 0.0)]
+)
 def test_bad_join_ratios(data, ratio):
     with pytest.raises(ValueError, match="join_ratio"):
         fit(make(FedAvgClassifier, join_ratio=ratio), data)
@@ -397,6 +414,13 @@ def test_labels_and_shapes_that_do_not_fit(data):
         clf.predict(np.dstack([data.X, data.X]))
     with pytest.raises(ValueError, match="network takes images"):
         fit(make(FedAvgClassifier, feature_extractor=CNN()), data)
+    with pytest.raises(ValueError, match="16 x 16 pixels at least, got 8 x 20; enlarge"):
+        make(FedAvgClassifier, feature_extractor="auto").fit(
+            np.zeros((8, 1, 8, 20)), np.arange(8) % 2
+        )
+    for wrong in (MLP, torch.nn.Linear(6, 2)):
+        with pytest.raises(ValueError, match="must be a callable that makes a torch"):
+            fit(make(FedAvgClassifier, feature_extractor=wrong), data)
     flat = make(FedAvgClassifier, feature_extractor=lambda shape: torch.nn.ReLU())
     with pytest.raises(ValueError, match=r"features of shape \(n, p\), got"):
         flat.fit(np.zeros((8, 1, 4, 4)), np.arange(8) % 2)
@@ -453,6 +477,27 @@ def test_a_plain_module_is_trained_by_hand_to_the_same_numbers(data):
     assert by_hand._network.layers
     assert by_torch._network.layers is None
     assert_close(scores_of_all(by_torch, data.X), scores_of_all(by_hand, data.X), rtol=1e-9)
+
+
+def test_parameters_without_a_gradient_stay(cls, data):
+    """Of an extractor that a user has frozen, the head alone is trained."""
+
+    def frozen(shape):
+        return torch.nn.Sequential(torch.nn.Linear(*shape, 6).requires_grad_(False))
+
+    clf = fit(make(cls, feature_extractor=frozen, n_rounds=1), data)
+    start = clf._network.initial(torch.float64)
+    for name in ("extractor.0.weight", "extractor.0.bias"):
+        for params in (clf.global_params_, clf.personal_params_):
+            if name in params:
+                np.testing.assert_allclose(params[name] - start[name].numpy(), 0.0, atol=1e-14)
+    assert np.abs(clf.global_params_["head.weight"] - start["head.weight"].numpy()).max() > 1e-3
+
+
+def test_an_extractor_without_parameters(data):
+    bare = fit(make(FedCPClassifier, feature_extractor=lambda shape: torch.nn.Identity()), data)
+    linear = fit(make(FedCPClassifier, feature_extractor=MLP(())), data)
+    assert_close(scores_of_all(bare, data.X), scores_of_all(linear, data.X), rtol=1e-9)
 
 
 def test_batch_statistics_are_averaged_with_the_weights():
