@@ -139,6 +139,15 @@ def test_networks_take_rows_of_their_shape(kind):
         assert_close(*(client_scores(each, X, client) for each in (own, clf)))
 
 
+def test_a_network_of_many_layers_travels(data):
+    """The names and shapes of its parameters are more than a closed form's whole header."""
+    clf = make(FedAvgClassifier, n_rounds=1, feature_extractor=MLP((1,) * 100))
+    network = network_of(clf, data.of(40, 41), dtype="float32")
+    _, report = conduct(network, min_clients=2)
+    assert report.refused == {}
+    assert sorted(report.updated) == [40, 41]
+
+
 # Who is lost, or lies.
 
 
