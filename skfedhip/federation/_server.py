@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..core import ClientBlock
 from ..protocol import ClientUpdate, Empty, Schema
 from ..utils._files import labels_from_json, labels_to_json, write_atomically
-from ..utils._ids import sort_ids
+from ..utils._ids import as_ids, sort_ids
 from ._store import pack, unpack
 from ._wire import RefusedMessage, decode_update, digest, encode
 
@@ -32,6 +32,24 @@ def schema_from_json(text):
     stored = json.loads(text)
     classes = labels_from_json(stored["classes"])
     return Schema.of_rows(stored["shape"], classes, np.dtype(stored["dtype"]))
+
+
+def offered_schema(text):
+    """The schema that a stranger says its rows have.
+
+    Raises
+    ------
+    ValueError
+        If it is none of any rows.
+    """
+    try:
+        schema = schema_from_json(text)
+        classes = as_ids(schema.classes, len(schema.classes))
+    except Exception as error:  # whatever a parser says of a foreign text
+        raise ValueError(f"it is no schema ({type(error).__name__}: {error})") from error
+    if classes.dtype.kind == "O" or schema.dtype.kind != "f" or min(schema.row_shape) < 1:
+        raise ValueError("it is not of rows of numbers with labels of one kind")
+    return replace(schema, classes=classes)
 
 
 def probe_block(schema):

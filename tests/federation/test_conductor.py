@@ -1,6 +1,7 @@
 """Federations over a network equal fits, whoever is lost, lies, comes back, or leaves."""
 
 import gc
+import json
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, field
@@ -207,6 +208,39 @@ def test_classes_and_features_are_agreed_on_where_nobody_gave_them(data):
     assert report.lost == ["odd"]
     assert conductor.schema.classes.tolist() == ["cat", "dog", "fox"]
     assert conductor.schema.n_features == 6
+
+
+def claimed(classes, dtype="<f8"):
+    """A schema as text that a stranger may have written."""
+    return json.dumps({"shape": [6], "classes": classes, "dtype": dtype})
+
+
+CLAIMS = {
+    "brackets": "[" * 100_000,
+    "not a text": 7,
+    "dicts for labels": claimed({"dtype": "|O", "values": [{}]}),
+    "NaN for a label": claimed({"dtype": "<f8", "values": [np.nan]}),
+    "no label": claimed({"dtype": "|O", "values": [None, "cat"]}),
+    "rows of text": claimed({"dtype": "<U3", "values": ["cat"]}, dtype="<U3"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_client_with_a_schema_of_no_rows_is_named(claim, data):
+    lie = lambda task, reply: reply | {"schema": CLAIMS[claim]} if task == "hello" else reply  # noqa: E731
+    network = LocalNetwork(ESTIMATORS["AFL"], rows_of(data), replace={41: lie})
+    conductor, report = conduct(network, min_clients=5)
+    assert report.refused == {41: "it did not say which classes and features it has"}
+    assert conductor.schema.classes.tolist() == ["cat", "dog", "fox"]
+    assert set(report.clients) == set(IDS) - {41}
+
+
+def test_labels_of_another_kind_than_most_have_are_not_agreed_on(data):
+    rows, numbers = rows_of(data), claimed({"dtype": "<i8", "values": [1, 2]})
+    lie = lambda task, reply: reply | {"schema": numbers} if task == "hello" else reply  # noqa: E731
+    network = LocalNetwork(ESTIMATORS["AFL"], rows, replace={41: lie})
+    conductor, _ = conduct(network, min_clients=6)
+    assert conductor.schema.classes.tolist() == ["cat", "dog", "fox"]
 
 
 @pytest.mark.parametrize("moment", ["update", "finish"])
