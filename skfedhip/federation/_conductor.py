@@ -306,9 +306,12 @@ class Conductor:
         self.server.enroll(here)
 
     def _n_needed(self):
-        """How many updates a round takes."""
+        """How many updates a round takes; of a cohort as many may be lost as of all clients."""
         needed = self.patience.min_clients
-        return min(needed, len(self.server.cohort)) if self.server.draws else needed
+        if not self.server.draws:
+            return needed
+        can_be_lost = len(self.server.roster) - needed
+        return max(1, len(self.server.cohort) - can_be_lost)
 
     def _give_up(self, why):
         raise RuntimeError(

@@ -1,5 +1,6 @@
 """What the server of a federation knows: sums and digests, whatever the network."""
 
+import dataclasses
 import json
 import secrets
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ..core import ClientBlock
+from ..privacy import GaussianMechanism
 from ..protocol import ClientUpdate, Empty, Schema
 from ..utils._files import labels_from_json, labels_to_json, write_atomically
 from ..utils._ids import as_ids, sort_ids
 from ._store import pack, unpack
 from ._wire import RefusedMessage, decode_update, digest, encode
+
+_PLAIN = bool | int | float | str | tuple | GaussianMechanism | None
 
 
 def schema_to_json(schema):
@@ -50,6 +54,15 @@ def offered_schema(text):
     if classes.dtype.kind == "O" or schema.dtype.kind != "f" or min(schema.row_shape) < 1:
         raise ValueError("it is not of rows of numbers with labels of one kind")
     return replace(schema, classes=classes)
+
+
+def settings_of(method):
+    """What a method's numbers depend on, but for how many rounds, as far as text can say it."""
+    given = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
+    pairs = ((field.name, getattr(method, field.name)) for field in given)
+    plain = {name: value for name, value in pairs if isinstance(value, _PLAIN)}
+    plain.pop("n_rounds", None)
+    return {"method": type(method).__name__} | {n: repr(value) for n, value in plain.items()}
 
 
 def probe_block(schema):
@@ -279,6 +292,7 @@ class Server:
         state = {
             "federation": self.federation,
             "schema": schema_to_json(self.schema),
+            "settings": settings_of(self.method),
             "round": self.round,
             "broadcasts": self.broadcasts,
             "server_state": self.server_state,
@@ -293,7 +307,7 @@ class Server:
     def _restore(self):
         try:
             state = unpack(self.path.read_bytes())
-            known = schema_from_json(state["schema"])
+            known, before = schema_from_json(state["schema"]), state["settings"]
         except Exception as error:  # a file of any other origin
             raise ValueError(
                 f"{self.path} holds no state of a server ({type(error).__name__}: {error}); remove "
@@ -303,6 +317,13 @@ class Server:
             raise ValueError(
                 f"{self.path} is of a federation with {known.n_features} features and the classes "
                 f"{known.classes.tolist()}; remove it to start anew, or pass these."
+            )
+        now = settings_of(self.method)
+        other = [f"{name} {value}" for name, value in before.items() if now.get(name) != value]
+        if other:
+            raise ValueError(
+                f"{self.path} is of a federation with {', '.join(other)}; remove it to start anew, "
+                "or pass that estimator."
             )
         self.round, self.server_state = state["round"], state["server_state"]
         self.broadcasts, self.first = state["broadcasts"], state["first"]

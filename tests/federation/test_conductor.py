@@ -340,6 +340,21 @@ def test_a_state_of_something_else_is_refused(data, tmp_path):
         Server(method, Schema(7, schema.classes, schema.dtype), path=path)
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (FedHiPClassifier(2.0, 100.0), "beta 1.0"),
+        (FedHiPClassifier(2.0, fit_intercept=True), "fit_intercept False"),
+        (AFLClassifier(), "method FedHiP, alpha 2.0"),
+    ],
+)
+def test_a_state_of_another_estimator_is_refused(other, said, data, tmp_path):
+    path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
+    conduct(LocalNetwork(ESTIMATORS["FedHiP"], rows_of(data)), schema=schema, path=path)
+    with pytest.raises(ValueError, match=f"of a federation with {said}"):
+        conduct(LocalNetwork(other, rows_of(data)), schema=schema, path=path)
+
+
 @dataclass(frozen=True)
 class Notes:
     text: str

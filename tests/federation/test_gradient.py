@@ -176,6 +176,19 @@ def test_a_client_that_dies_between_rounds_is_named_and_the_others_go_on(cls, da
     assert_each_client_has_its_model(network.fitted, rest, data.X, others)
 
 
+def test_a_cohort_loses_as_many_as_all_clients_may(data):
+    network = network_of(make(FedAvgClassifier, join_ratio=0.5), data)
+    network.silent = {client: ["update"] for client in (40, 41)}
+    schema = schema_of(data)
+    _, report = conduct(network, schema=schema, min_clients=4)
+    assert set(report.lost) <= {40, 41}
+    assert {40, 41} & {*report.lost}
+    network = network_of(make(FedAvgClassifier, join_ratio=0.5), data)
+    network.silent = {client: ["update"] for client in IDS[:5]}
+    with pytest.raises(RuntimeError, match=r"the updates of \d clients, 2 are needed"):
+        conduct(network, schema=schema, min_clients=5)
+
+
 class Clock:
     """A time that passes by being looked at."""
 
