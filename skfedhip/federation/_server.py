@@ -106,7 +106,7 @@ class Server:
     schema : Schema
     path : str or path-like, default=None
         File to keep the state in; written, whole or not at all, after each accepted message. With
-        a state in it already, the server goes on from that.
+        a state in it already, the server goes on from that. One server may write it at a time.
 
     Attributes
     ----------
@@ -133,7 +133,8 @@ class Server:
         self.left, self.refused = set(), {}
         self.roster, self.heard = [], {}
         self.federation = secrets.token_hex(8)
-        if self.path is not None and self.path.exists():
+        self._stamp = None if self.path is None else _stamp_of(self.path)
+        if self._stamp is not None:
             self._restore()
 
     @cached_property
@@ -302,7 +303,13 @@ class Server:
             "roster": self.roster,
             "heard": list(self.heard),
         }
+        if self._stamp != _stamp_of(self.path):
+            raise RuntimeError(
+                f"another server has written {self.path} meanwhile, and would lose what this one "
+                "adds; let one run at a time, and run again."
+            )
         write_atomically(self.path, pack(state))
+        self._stamp = _stamp_of(self.path)
 
     def _restore(self):
         try:
@@ -330,6 +337,15 @@ class Server:
         self.tally = self.first if state["tally"] is None else state["tally"]
         self.left, self.federation = set(state["left"]), state["federation"]
         self.roster, self.heard = state["roster"], dict.fromkeys(state["heard"])
+
+
+def _stamp_of(path):
+    """What tells one writing of a file from another, None where there is no file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def stored_schema(path):

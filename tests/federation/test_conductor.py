@@ -340,6 +340,22 @@ def test_a_state_of_something_else_is_refused(data, tmp_path):
         Server(method, Schema(7, schema.classes, schema.dtype), path=path)
 
 
+def test_a_second_server_on_a_state_is_noticed_before_a_client_is_lost(data, tmp_path):
+    path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
+    own = ESTIMATORS["FedHiP"]._federated(schema)
+    method = own._fitted_method
+    first, second = (Server(method, schema, path=path) for _ in range(2))
+    for server, client in ((first, 3), (second, 12), (first, 40)):
+        block = own._client_block(*rows_of(data)[client][:2], client)
+        message = encode(method.client_update(block, server.broadcast, None)[0])
+        if server is first:
+            server.receive(client, message)
+        else:
+            with pytest.raises(RuntimeError, match="another server has written"):
+                server.receive(client, message)
+    assert Server(method, schema, path=path).members == [3, 40]
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [
