@@ -98,6 +98,12 @@ class LossUpdate(ClientUpdate):
     def __add__(self, other):
         return LossUpdate(self.losses + other.losses)
 
+    def check(self, expected, eps):
+        """Check the shape, and that these are losses."""
+        self.check_like(expected)
+        if (self.losses < 0).any():
+            raise ValueError("a log-loss is negative")
+
 
 @dataclass(frozen=True)
 class Temperature(Broadcast):

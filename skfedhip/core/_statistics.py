@@ -199,7 +199,9 @@ class RidgeFactor:
         """
         gap = self.targets.T @ self.targets - np.diag(self.class_weights)
         bound = 64 * max(len(self.targets), 8) * eps * self.weight
-        if (self.class_weights < 0).any() or not np.abs(gap).max() <= bound:
+        if (self.class_weights < 0).any() or not self.weight > 0:
+            raise ValueError("the class weights are not those of any rows")
+        if not np.abs(gap).max() <= bound:
             raise ValueError("the class weights do not add up to the targets")
         trace = self.root @ self.root
         if not np.isfinite(trace):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..protocol import Schema
 from ..utils._ids import sort_ids
-from ._server import RefusedMessage, Server, schema_from_json, schema_to_json
+from ._server import RefusedMessage, Server, offered_schema, schema_to_json
 from ._wire import digest
 
 
@@ -90,7 +90,7 @@ class Conductor:
     patience : Patience
     schema : Schema, default=None
         Features and classes; by default the classes that the first clients say they have, and the
-        shape of rows that most of them have.
+        shape of rows and kind of labels that most of them have.
     path : str or path-like, default=None
         File of the server's state.
     on_report : callable, default=None
@@ -162,11 +162,11 @@ class Conductor:
                 "classes and n_features."
             )
         offers = list(self.offers.values())
-        shape = Counter(each.row_shape for each in offers).most_common(1)[0][0]
-        agreeing = [each for each in offers if each.row_shape == shape]
+        votes = Counter(map(_kind_of_rows, offers))
+        agreeing = [o for o in offers if _kind_of_rows(o) == votes.most_common(1)[0][0]]
         classes = sort_ids({label for each in agreeing for label in each.classes.tolist()})
         dtype = Counter(each.dtype for each in agreeing).most_common(1)[0][0]
-        self.schema = Schema.of_rows(shape, classes, dtype)
+        self.schema = Schema.of_rows(agreeing[0].row_shape, classes, dtype)
 
     def _all_greeted(self):
         here = set(self.roster.values())
@@ -264,9 +264,10 @@ class Conductor:
             return
         if self.schema is None:
             try:
-                self.offers[client] = schema_from_json(reply["schema"])
-            except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-                self._drop(node, "it did not say which classes and features it has")
+                self.offers[client] = offered_schema(reply.get("schema"))
+            except ValueError:
+                self.gone.add(node)
+                self.report.refused[client] = "it did not say which classes and features it has"
                 return
         self.gone.discard(node)
         self.roster[node] = client
@@ -305,9 +306,12 @@ class Conductor:
         self.server.enroll(here)
 
     def _n_needed(self):
-        """How many updates a round takes."""
+        """How many updates a round takes; of a cohort as many may be lost as of all clients."""
         needed = self.patience.min_clients
-        return min(needed, len(self.server.cohort)) if self.server.draws else needed
+        if not self.server.draws:
+            return needed
+        can_be_lost = len(self.server.roster) - needed
+        return max(1, len(self.server.cohort) - can_be_lost)
 
     def _give_up(self, why):
         raise RuntimeError(
@@ -377,6 +381,11 @@ class Conductor:
         report.lost = sorted(self._absent(), key=repr)
         report.left = sorted(self.server.left, key=repr)
         return report
+
+
+def _kind_of_rows(schema):
+    """What clients must agree on: the shape of rows, and whether labels are numbers."""
+    return schema.row_shape, schema.classes.dtype.kind in "iufb"
 
 
 def _bytes(value):

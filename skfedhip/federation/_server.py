@@ -1,19 +1,23 @@
 """What the server of a federation knows: sums and digests, whatever the network."""
 
+import dataclasses
 import json
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ..core import ClientBlock
+from ..privacy import GaussianMechanism
 from ..protocol import ClientUpdate, Empty, Schema
 from ..utils._files import labels_from_json, labels_to_json, write_atomically
-from ..utils._ids import sort_ids
+from ..utils._ids import as_ids, sort_ids
 from ._store import pack, unpack
 from ._wire import RefusedMessage, decode_update, digest, encode
+
+_PLAIN = bool | int | float | str | tuple | GaussianMechanism | None
 
 
 def schema_to_json(schema):
@@ -32,6 +36,33 @@ def schema_from_json(text):
     stored = json.loads(text)
     classes = labels_from_json(stored["classes"])
     return Schema.of_rows(stored["shape"], classes, np.dtype(stored["dtype"]))
+
+
+def offered_schema(text):
+    """The schema that a stranger says its rows have.
+
+    Raises
+    ------
+    ValueError
+        If it is none of any rows.
+    """
+    try:
+        schema = schema_from_json(text)
+        classes = as_ids(schema.classes, len(schema.classes))
+    except Exception as error:  # whatever a parser says of a foreign text
+        raise ValueError(f"it is no schema ({type(error).__name__}: {error})") from error
+    if classes.dtype.kind == "O" or schema.dtype.kind != "f" or min(schema.row_shape) < 1:
+        raise ValueError("it is not of rows of numbers with labels of one kind")
+    return replace(schema, classes=classes)
+
+
+def settings_of(method):
+    """What a method's numbers depend on, but for how many rounds, as far as text can say it."""
+    given = dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
+    pairs = ((field.name, getattr(method, field.name)) for field in given)
+    plain = {name: value for name, value in pairs if isinstance(value, _PLAIN)}
+    plain.pop("n_rounds", None)
+    return {"method": type(method).__name__} | {n: repr(value) for n, value in plain.items()}
 
 
 def probe_block(schema):
@@ -75,7 +106,7 @@ class Server:
     schema : Schema
     path : str or path-like, default=None
         File to keep the state in; written, whole or not at all, after each accepted message. With
-        a state in it already, the server goes on from that.
+        a state in it already, the server goes on from that. One server may write it at a time.
 
     Attributes
     ----------
@@ -102,7 +133,8 @@ class Server:
         self.left, self.refused = set(), {}
         self.roster, self.heard = [], {}
         self.federation = secrets.token_hex(8)
-        if self.path is not None and self.path.exists():
+        self._stamp = None if self.path is None else _stamp_of(self.path)
+        if self._stamp is not None:
             self._restore()
 
     @cached_property
@@ -261,6 +293,7 @@ class Server:
         state = {
             "federation": self.federation,
             "schema": schema_to_json(self.schema),
+            "settings": settings_of(self.method),
             "round": self.round,
             "broadcasts": self.broadcasts,
             "server_state": self.server_state,
@@ -270,12 +303,18 @@ class Server:
             "roster": self.roster,
             "heard": list(self.heard),
         }
+        if self._stamp != _stamp_of(self.path):
+            raise RuntimeError(
+                f"another server has written {self.path} meanwhile, and would lose what this one "
+                "adds; let one run at a time, and run again."
+            )
         write_atomically(self.path, pack(state))
+        self._stamp = _stamp_of(self.path)
 
     def _restore(self):
         try:
             state = unpack(self.path.read_bytes())
-            known = schema_from_json(state["schema"])
+            known, before = schema_from_json(state["schema"]), state["settings"]
         except Exception as error:  # a file of any other origin
             raise ValueError(
                 f"{self.path} holds no state of a server ({type(error).__name__}: {error}); remove "
@@ -286,11 +325,27 @@ class Server:
                 f"{self.path} is of a federation with {known.n_features} features and the classes "
                 f"{known.classes.tolist()}; remove it to start anew, or pass these."
             )
+        now = settings_of(self.method)
+        other = [f"{name} {value}" for name, value in before.items() if now.get(name) != value]
+        if other:
+            raise ValueError(
+                f"{self.path} is of a federation with {', '.join(other)}; remove it to start anew, "
+                "or pass that estimator."
+            )
         self.round, self.server_state = state["round"], state["server_state"]
         self.broadcasts, self.first = state["broadcasts"], state["first"]
         self.tally = self.first if state["tally"] is None else state["tally"]
         self.left, self.federation = set(state["left"]), state["federation"]
         self.roster, self.heard = state["roster"], dict.fromkeys(state["heard"])
+
+
+def _stamp_of(path):
+    """What tells one writing of a file from another, None where there is no file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def stored_schema(path):

@@ -10,7 +10,8 @@ from ..protocol import Broadcast, ClientUpdate
 from ..utils._files import header_of
 
 FORMAT = 1
-_HEADER_ROOM = 2**14  # bytes that names, shapes and metadata may take
+_HEADER_ROOM = 2**14  # bytes that shapes and metadata of a few arrays may take
+_ARRAY_ROOM = 200  # bytes that each array may take more, beside its name, which comes twice
 _METADATA = "skfedhip"
 
 
@@ -64,7 +65,8 @@ def decode_update(data, expected):
         If the bytes are too many, are no message of this format and kind, if an array has another
         name, shape or dtype, if a number is not finite, or if no rows have these statistics.
     """
-    message, eps = _decode(data, ClientUpdate, expected.max_nbytes)
+    room = _HEADER_ROOM + sum(_ARRAY_ROOM + 2 * len(name) for name in expected.arrays())
+    message, eps = _decode(data, ClientUpdate, expected.max_nbytes, room)
     try:
         with np.errstate(all="ignore"):  # what overflows is no warning, but a reason
             message.check(expected, eps)
@@ -75,7 +77,7 @@ def decode_update(data, expected):
 
 def decode_broadcast(data):
     """A message of the server's."""
-    return _decode(data, Broadcast, len(data))[0]
+    return _decode(data, Broadcast, len(data), len(data))[0]
 
 
 def digest(data):
@@ -83,38 +85,37 @@ def digest(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def _decode(data, base, max_nbytes):
-    """The message and the relative precision of its numbers."""
-    if len(data) > max_nbytes + _HEADER_ROOM:
+def _decode(data, base, max_nbytes, room):
+    """The message and the relative precision of its numbers; its header fits in ``room``."""
+    if len(data) > max_nbytes + room:
         raise RefusedMessage(
-            f"it is {len(data)} bytes long, more than the {max_nbytes + _HEADER_ROOM} that any "
-            "client's can be"
+            f"it is {len(data)} bytes long, more than the {max_nbytes + room} that any client's "
+            "can be"
         )
-    header, arrays = _parsed(data)
+    header, arrays = _parsed(data, room)
     if header.get("format") != FORMAT:
         raise RefusedMessage(f"it is of format {header.get('format')!r}, not {FORMAT}")
     classes = {_kind(cls): cls for cls in _subclasses(base)}
-    cls = classes.get(header.get("kind"))
-    if cls is None:
-        raise RefusedMessage(f"it is of kind {header.get('kind')!r}, which is unknown here")
+    kind = header.get("kind")
+    if not isinstance(kind, str) or kind not in classes:
+        raise RefusedMessage(f"it is of kind {kind!r}, which is unknown here")
     narrowed = header.get("narrowed")
-    if not isinstance(narrowed, list) or any(
-        name not in arrays or arrays[name].dtype != np.float32 for name in narrowed
-    ):
+    singles = [name for name, array in arrays.items() if array.dtype == np.float32]
+    if not isinstance(narrowed, list) or any(name not in singles for name in narrowed):
         raise RefusedMessage("its list of narrowed arrays is wrong")
     arrays |= {name: arrays[name].astype(np.float64) for name in narrowed}
     try:
-        message = cls.from_sent(arrays)
+        message = classes[kind].from_sent(arrays)
     except ValueError as error:
         raise RefusedMessage(str(error)) from error
     return message, float(np.finfo(np.float32 if narrowed else np.float64).eps)
 
 
-def _parsed(data):
+def _parsed(data, room):
     """Header and arrays of bytes that may be anything."""
     try:
         size = int.from_bytes(data[:8], "little")
-        if size > _HEADER_ROOM:
+        if size > room:
             raise ValueError(f"the header of {size} bytes is too long")
         header = header_of(data, _METADATA)
         if not isinstance(header, dict):

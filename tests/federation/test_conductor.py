@@ -1,6 +1,7 @@
 """Federations over a network equal fits, whoever is lost, lies, comes back, or leaves."""
 
 import gc
+import json
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, field
@@ -209,6 +210,39 @@ def test_classes_and_features_are_agreed_on_where_nobody_gave_them(data):
     assert conductor.schema.n_features == 6
 
 
+def claimed(classes, dtype="<f8"):
+    """A schema as text that a stranger may have written."""
+    return json.dumps({"shape": [6], "classes": classes, "dtype": dtype})
+
+
+CLAIMS = {
+    "brackets": "[" * 100_000,
+    "not a text": 7,
+    "dicts for labels": claimed({"dtype": "|O", "values": [{}]}),
+    "NaN for a label": claimed({"dtype": "<f8", "values": [np.nan]}),
+    "no label": claimed({"dtype": "|O", "values": [None, "cat"]}),
+    "rows of text": claimed({"dtype": "<U3", "values": ["cat"]}, dtype="<U3"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_client_with_a_schema_of_no_rows_is_named(claim, data):
+    lie = lambda task, reply: reply | {"schema": CLAIMS[claim]} if task == "hello" else reply  # noqa: E731
+    network = LocalNetwork(ESTIMATORS["AFL"], rows_of(data), replace={41: lie})
+    conductor, report = conduct(network, min_clients=5)
+    assert report.refused == {41: "it did not say which classes and features it has"}
+    assert conductor.schema.classes.tolist() == ["cat", "dog", "fox"]
+    assert set(report.clients) == set(IDS) - {41}
+
+
+def test_labels_of_another_kind_than_most_have_are_not_agreed_on(data):
+    rows, numbers = rows_of(data), claimed({"dtype": "<i8", "values": [1, 2]})
+    lie = lambda task, reply: reply | {"schema": numbers} if task == "hello" else reply  # noqa: E731
+    network = LocalNetwork(ESTIMATORS["AFL"], rows, replace={41: lie})
+    conductor, _ = conduct(network, min_clients=6)
+    assert conductor.schema.classes.tolist() == ["cat", "dog", "fox"]
+
+
 @pytest.mark.parametrize("moment", ["update", "finish"])
 def test_a_client_that_comes_back_is_added_exactly_and_nobody_else_sends_again(
     moment, estimator, data
@@ -304,6 +338,37 @@ def test_a_state_of_something_else_is_refused(data, tmp_path):
     Server(method, schema, path=path).save()
     with pytest.raises(ValueError, match="of a federation with 6 features"):
         Server(method, Schema(7, schema.classes, schema.dtype), path=path)
+
+
+def test_a_second_server_on_a_state_is_noticed_before_a_client_is_lost(data, tmp_path):
+    path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
+    own = ESTIMATORS["FedHiP"]._federated(schema)
+    method = own._fitted_method
+    first, second = (Server(method, schema, path=path) for _ in range(2))
+    for server, client in ((first, 3), (second, 12), (first, 40)):
+        block = own._client_block(*rows_of(data)[client][:2], client)
+        message = encode(method.client_update(block, server.broadcast, None)[0])
+        if server is first:
+            server.receive(client, message)
+        else:
+            with pytest.raises(RuntimeError, match="another server has written"):
+                server.receive(client, message)
+    assert Server(method, schema, path=path).members == [3, 40]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (FedHiPClassifier(2.0, 100.0), "beta 1.0"),
+        (FedHiPClassifier(2.0, fit_intercept=True), "fit_intercept False"),
+        (AFLClassifier(), "method FedHiP, alpha 2.0"),
+    ],
+)
+def test_a_state_of_another_estimator_is_refused(other, said, data, tmp_path):
+    path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
+    conduct(LocalNetwork(ESTIMATORS["FedHiP"], rows_of(data)), schema=schema, path=path)
+    with pytest.raises(ValueError, match=f"of a federation with {said}"):
+        conduct(LocalNetwork(other, rows_of(data)), schema=schema, path=path)
 
 
 @dataclass(frozen=True)

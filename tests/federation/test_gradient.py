@@ -139,6 +139,15 @@ def test_networks_take_rows_of_their_shape(kind):
         assert_close(*(client_scores(each, X, client) for each in (own, clf)))
 
 
+def test_a_network_of_many_layers_travels(data):
+    """The names and shapes of its parameters are more than a closed form's whole header."""
+    clf = make(FedAvgClassifier, n_rounds=1, feature_extractor=MLP((1,) * 100))
+    network = network_of(clf, data.of(40, 41), dtype="float32")
+    _, report = conduct(network, min_clients=2)
+    assert report.refused == {}
+    assert sorted(report.updated) == [40, 41]
+
+
 # Who is lost, or lies.
 
 
@@ -165,6 +174,19 @@ def test_a_client_that_dies_between_rounds_is_named_and_the_others_go_on(cls, da
         rest.partial_fit(left.X, left.y, groups=left.groups)
     others = [c for c in IDS if c != 41]
     assert_each_client_has_its_model(network.fitted, rest, data.X, others)
+
+
+def test_a_cohort_loses_as_many_as_all_clients_may(data):
+    network = network_of(make(FedAvgClassifier, join_ratio=0.5), data)
+    network.silent = {client: ["update"] for client in (40, 41)}
+    schema = schema_of(data)
+    _, report = conduct(network, schema=schema, min_clients=4)
+    assert set(report.lost) <= {40, 41}
+    assert {40, 41} & {*report.lost}
+    network = network_of(make(FedAvgClassifier, join_ratio=0.5), data)
+    network.silent = {client: ["update"] for client in IDS[:5]}
+    with pytest.raises(RuntimeError, match=r"the updates of \d clients, 2 are needed"):
+        conduct(network, schema=schema, min_clients=5)
 
 
 class Clock:

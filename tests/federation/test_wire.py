@@ -176,6 +176,7 @@ POISON = {
     "an empty class": (statistics(class_weights=nan_at(GOOD.class_weights, 0.0)), "without rows"),
     "nobody": (statistics(class_weights=0 * GOOD.class_weights), "not those of any rows"),
     "counts beside the targets": (factor(class_weights=2 * SMALL.class_weights), "add up"),
+    "a root of nobody": (factor(targets=0 * SMALL.targets, class_weights=np.zeros(D)), "any rows"),
     "targets of no rows": (factor(targets=SMALL.targets[:, [1, 1, 1]]), "add up"),
     "too large to square": (factor(root=1e200 * SMALL.root), "overflows"),
     "a root of too many rows": (factor(targets=np.zeros((M + 2, D))), "smaller form"),
@@ -187,6 +188,8 @@ POISON = {
     "another format": (with_header(statistics(), format=FORMAT + 1), "of format 2"),
     "another class": (with_header(statistics(), kind="os.system"), "unknown here"),
     "narrowed that is not there": (with_header(statistics(), narrowed=["x"]), "narrowed"),
+    "a kind that is no name": (with_header(statistics(), kind=["x"]), "unknown here"),
+    "narrowed that is no name": (with_header(statistics(), narrowed=[["x"]]), "narrowed"),
     "narrowed that is no list": (with_header(statistics(), narrowed=7), "narrowed"),
     "truncated": (statistics()[:-9], "can't be read"),
     "oversized": (statistics() + bytes(2**15), "bytes long"),
@@ -234,6 +237,13 @@ def test_statistics_at_a_large_offset_or_of_dependent_features_are_accepted():
                 for dtype in (None, "float32"):
                     sent = method.client_update(rows, Empty(), None)[0]
                     decode_update(encode(sent, dtype=dtype), expected(method))
+
+
+def test_losses_below_zero_are_nobodys():
+    good = LossUpdate(np.ones(26))
+    decode_update(encode(good), good)
+    with pytest.raises(RefusedMessage, match="negative"):
+        decode_update(encode(LossUpdate(nan_at(good.losses, -1.0))), good)
 
 
 def test_a_client_counts_once():
