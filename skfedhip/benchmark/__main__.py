@@ -3,7 +3,6 @@
 import argparse
 import sys
 
-from ..datasets import partition_dirichlet
 from . import _data
 from ._arguments import (
     add_feature_options,
@@ -16,7 +15,7 @@ from ._arguments import (
     step_size,
     whole_number,
 )
-from ._run import CLOSED_FORM, GROUPS, METHODS, evaluate
+from ._run import CLOSED_FORM, GROUPS, METHODS, evaluate, make_estimator
 from ._table import render, write_json
 
 _PROG = "python -m skfedhip.benchmark"
@@ -38,6 +37,7 @@ examples:
   {_PROG} digits --methods local,fedhip --json digits.json
   {_PROG} fashion-mnist --features vit-mae-tiny --jobs 2
   {_PROG} cifar100 --data-dir cifar-100-python --features facebook/vit-mae-base
+  {_PROG} paper --dataset cifar100 --data-dir DIR --features facebook/vit-mae-base
   {_PROG} speed --help
 """
 
@@ -173,9 +173,10 @@ def _add_run_options(option, methods):
 
 
 def _add_measurements(commands):
-    from . import _backbone, _gradient, _privacy, _probe, _speed, _tuning
+    from . import _backbone, _gradient, _paper, _privacy, _probe, _speed, _tuning
 
     for name, module, words in (
+        ("paper", _paper, "the protocols of the papers over seeds, beside what they published"),
         ("gradient", _gradient, "gradient methods over seeds, and FedCP without its parts"),
         ("speed", _speed, "how fast fit, tuning, rounds and predict are"),
         ("backbone", _backbone, "images per second of ViTMAETransformer, on any device"),
@@ -191,9 +192,10 @@ def _add_measurements(commands):
 def _run_dataset(args):
     """Load, deal, compare, print."""
     X, y, groups = _federation(args)
-    estimators = {name: METHODS[name].make(args.seed, args.jobs) for name in args.methods}
-    for estimator in estimators.values():
-        _set_known(estimator, n_rounds=args.rounds, lr=args.lr)
+    estimators = {
+        name: make_estimator(name, args.seed, args.jobs, n_rounds=args.rounds, lr=args.lr)
+        for name in args.methods
+    }
     results = evaluate(
         estimators, X, y, groups, test_size=_TEST_SIZE, seed=args.seed, progress=True
     )
@@ -218,27 +220,11 @@ def _run_dataset(args):
         _plot(args.plot, {METHODS[result.name].label: result.scores for result in results})
 
 
-def _set_known(estimator, **params):
-    """Set the parameters that were given, where the estimator has them."""
-    known = estimator.get_params(deep=False)
-    given = {name: v for name, v in params.items() if v is not None and name in known}
-    estimator.set_params(**given)
-
-
 def _federation(args):
     """Features (n, m), labels (n,) and clients (n,), what is quick to fail first."""
     _data.check_features(args.features)
-    if args.dataset.directory is None:
-        images, y = args.dataset.load()
-    else:
-        images, y = args.dataset.load(args.data_dir)
-    try:
-        groups = partition_dirichlet(
-            y, args.clients, args.dirichlet, min_size=args.min_size, random_state=args.seed
-        )
-    except ValueError as error:
-        options = f"--clients {args.clients} --dirichlet {args.dirichlet:g}"
-        raise ValueError(f"no split of the rows with {options}: {error}") from None
+    images, y = args.dataset.read(getattr(args, "data_dir", None))
+    groups = _data.deal(y, args.clients, args.dirichlet, args.min_size, args.seed)
     X = _data.features(images, args.features, args.cache, sys.stderr.isatty())
     return X, y, groups
 

@@ -79,11 +79,18 @@ def step_size(text):
     return value
 
 
-def step_sizes(text):
-    return [step_size(each) for each in text.split(",")]
+def several(convert):
+    """The type of values of one type that commas separate, each value once."""
+
+    def convert_all(text):
+        return list(dict.fromkeys(convert(each) for each in text.split(",")))
+
+    return convert_all
 
 
 def path(text):
+    if not text:
+        raise argparse.ArgumentTypeError("is an empty path; name one.")
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-from ..datasets import load_cifar, load_idx, load_image_folder
+from ..datasets import load_cifar, load_idx, load_image_folder, partition_dirichlet
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
@@ -96,6 +96,10 @@ class Dataset:
     clients: int = 50
     directory: str | None = ""
 
+    def read(self, directory=None):
+        """Images and labels, from a directory where there are files."""
+        return self.load() if self.directory is None else self.load(directory)
+
 
 DATASETS = {
     "digits": Dataset(
@@ -128,6 +132,15 @@ DATASETS = {
         "ImageNet-R", load_folder_pooled, "ImageNet-R's directory, or any with a folder a class"
     ),
 }
+
+
+def deal(y, clients, dirichlet, min_size, seed):
+    """The client of each row, by Dirichlet label skew; where that can't be, options are named."""
+    try:
+        return partition_dirichlet(y, clients, dirichlet, min_size=min_size, random_state=seed)
+    except ValueError as error:
+        options = f"--clients {clients} --dirichlet {dirichlet:g}"
+        raise ValueError(f"no split of the rows with {options}: {error}") from None
 
 
 def check_features(kind):

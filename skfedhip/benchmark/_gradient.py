@@ -19,7 +19,8 @@ from ._arguments import (
     n_jobs,
     output_file,
     path,
-    step_sizes,
+    several,
+    step_size,
     whole_number,
 )
 from ._run import GROUPS, METHODS
@@ -54,7 +55,7 @@ def add_arguments(parser):
     option(
         "--lrs",
         metavar="S,S",
-        type=step_sizes,
+        type=several(step_size),
         default=[0.005, 0.02, 0.05],
         help="step sizes that each method chooses from, by held-out training rows",
     )

@@ -96,6 +96,14 @@ GROUPS = {
 """Names for several methods."""
 
 
+def make_estimator(method, seed, n_jobs, **params):
+    """The estimator of a method, with those of the given parameters that it has."""
+    estimator = METHODS[method].make(seed, n_jobs)
+    known = estimator.get_params(deep=False)
+    given = {name: v for name, v in params.items() if v is not None and name in known}
+    return estimator.set_params(**given)
+
+
 @dataclass(frozen=True)
 class Result:
     """What one method did.

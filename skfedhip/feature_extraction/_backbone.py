@@ -13,7 +13,14 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import ViTConfig, ViTMAEConfig, ViTMAEForPreTraining, ViTMAEModel, ViTModel
+from transformers import (
+    PretrainedConfig,
+    ViTConfig,
+    ViTMAEConfig,
+    ViTMAEForPreTraining,
+    ViTMAEModel,
+    ViTModel,
+)
 from transformers.utils import logging as transformers_logging
 
 from ._preprocessing import Preprocessing
@@ -32,6 +39,9 @@ _SIZES = (
     "image_size",
     "patch_size",
 )
+_ARCHITECTURE = ViTMAEConfig().to_dict().keys() - PretrainedConfig().to_dict().keys()
+"""What of a ``config.json`` is read: the rest says how transformers answers, and may break it."""
+
 _KEPT_ENCODERS = 4
 
 _encoders = {}  # of one process, shared by all transformers that ask for them; the latest is last
@@ -220,7 +230,7 @@ def find_checkpoint(model, revision=None, local_files_only=False):
     ValueError
         If the directory holds no ViT-MAE in safetensors.
     """
-    directory = _directory_of(os.fspath(model), revision, local_files_only)
+    directory = _directory_of(os.fsdecode(model), revision, local_files_only)
     found = _read_json(directory / "config.json")
     if found is None or found.get("model_type") != "vit_mae":
         kind = "no config.json" if found is None else f"model_type {found.get('model_type')!r}"
@@ -247,7 +257,7 @@ def _directory_of(model, revision, local_files_only):
 def _configuration(found, directory):
     """A ``config.json`` with transformers' defaults for what it lacks, checked."""
     try:
-        config = ViTMAEConfig(**found).to_dict()
+        config = ViTMAEConfig(**{n: found[n] for n in _ARCHITECTURE & found.keys()}).to_dict()
     except (StrictDataclassError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
     else:
@@ -283,7 +293,7 @@ def _read_json(path):
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{str(path)!r} is damaged: it holds {type(content).__name__}, no object.")
@@ -314,8 +324,8 @@ def _from_hub(name, revision, local_files_only):
 
 
 def _encoder_config(config, n_layers):
-    names = ViTConfig().to_dict().keys() & config.keys()
-    kept = {name: config[name] for name in names if name not in ("model_type", "architectures")}
+    names = _ARCHITECTURE & ViTConfig().to_dict().keys()
+    kept = {name: config[name] for name in names}
     config = ViTConfig(**{**kept, "num_hidden_layers": n_layers})
     config._attn_implementation = "sdpa"
     return config

@@ -169,6 +169,11 @@ class Extraction:
             Theirs, float32.
         problems : dict of int to str
             By row, what is wrong with the batch's others.
+
+        Raises
+        ------
+        ValueError
+            If features are not finite.
         """
         batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
         with ThreadPoolExecutor(1) as reader:
@@ -227,4 +232,12 @@ def _in_parts(function, batch):
 
 
 def _fetched(rows, features, problems):
-    return rows, features.to(torch.float32).cpu().numpy(), problems
+    """What ``run`` yields; NaN would pass for an image that can't be read."""
+    features = features.to(torch.float32).cpu().numpy()
+    finite = np.isfinite(features).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"The features of image {rows[~finite][0]} of X are not finite, since the weights are "
+            "damaged or too large for the dtype; pass dtype='float32' or another model."
+        )
+    return rows, features, problems

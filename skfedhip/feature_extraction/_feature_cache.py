@@ -111,7 +111,7 @@ class FeatureCache:
         """Memory-mapped records; None for a file that is gone, damaged or another program's."""
         try:
             records = np.lib.format.open_memmap(path, mode="r")
-        except (OSError, ValueError):
+        except Exception:  # a damaged header may raise anything
             return None
         return records if records.dtype == self.dtype and records.ndim == 1 else None
 

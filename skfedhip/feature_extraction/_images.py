@@ -90,7 +90,7 @@ def _numbers_or_pictures(X):
 def _column(X):
     """An array of numbers, or the items of an array that has one column of other things."""
     _refuse_masks([X])
-    array = np.asarray(X)
+    array = _array_of(X)
     if array.ndim == 0:
         raise TypeError(f"X must be a sequence of images, got one {type(X).__name__}; list it.")
     is_column = array.shape[1:] in ((), (1,))
@@ -100,6 +100,14 @@ def _column(X):
     if array.dtype.kind not in "OUT":
         raise TypeError(f"X must hold numbers, paths or PIL images, got dtype {array.dtype}.")
     return array.ravel().tolist() if is_column else _numbers_of_objects(array)
+
+
+def _array_of(X):
+    try:
+        return np.asarray(X)
+    except (RuntimeError, TypeError) as error:  # such as tensors on a GPU or in bfloat16
+        reason = str(error).rstrip(".")
+        raise TypeError(f"X can't be turned into an array ({reason}); convert it.") from None
 
 
 def _numbers_of_objects(array):
@@ -127,7 +135,7 @@ def _stacked(items):
     if "f" in kinds and len(kinds) > 1:
         raise ValueError("Some arrays of X are of whole numbers and some of floats; convert them.")
     try:
-        array = np.asarray(items)
+        array = _array_of(items)
     except ValueError:
         raise ValueError(
             "The arrays of X have different shapes; resize them to one, or pass PIL images."
@@ -162,7 +170,7 @@ def _check_image_shape(image_shape):
     if image_shape is None:
         return
     sides = all(isinstance(side, Integral) and side > 0 for side in image_shape)
-    if not sides or len(image_shape) not in (2, 3):
+    if not sides or bool in map(type, image_shape) or len(image_shape) not in (2, 3):
         raise ValueError(
             "image_shape must be whole numbers (h, w), (h, w, c) or (c, h, w), got "
             f"{image_shape!r}."

@@ -15,8 +15,9 @@ _RESIZE_BYTES = ("cpu",)
 _NORMAL = {1: ((0.5,), (0.5,)), 3: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 """Mean and deviation by the number of channels, ImageNet's for colour."""
 
-_STEPS = {"do_resize": True, "do_rescale": True, "do_center_crop": False, "do_pad": False}
-"""What an image processor may be told to do, and whether it is done here."""
+_DONE = {"do_resize", "do_rescale"}
+_CHOICES = {"do_normalize", "do_convert_rgb"}
+"""Of what an image processor may be told to do: always done here, and left to it; no more is."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Preprocessing:
         resample = processor.get("resample", 2)
         if resample not in list(_MODES):
             raise _refusal("resample", resample, "2 or 3")
-        for step, is_done in _STEPS.items():
-            if bool(processor.get(step, is_done)) != is_done:
-                raise _refusal(step, processor[step], is_done)
+        for step in (name for name in processor if name.startswith("do_")):
+            if step not in _CHOICES and bool(processor[step]) != (step in _DONE):
+                raise _refusal(step, processor[step], step in _DONE)
         n_channels = config["num_channels"]
         if n_channels not in _NORMAL:
             raise ValueError(f"The model must take images of 1 or 3 channels, got {n_channels}.")

@@ -211,7 +211,7 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             where the cache should be.
         ValueError
             If X is empty or not images, if pixels are out of range, or, with ``errors="raise"``,
-            if an image can't be read.
+            if an image can't be read; or if the encoder's features are not finite.
         """
         self._validate_params()
         images = as_images(X, self.image_shape)
@@ -258,9 +258,9 @@ class ViTMAETransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             location = None if store is None else store.location
         if location is None:
             return None
-        if not os.fspath(location):
+        if not os.fsdecode(location):
             raise ValueError("cache is an empty path; pass a directory or None.")
-        return Path(os.path.expanduser(location)) / "skfedhip-features"
+        return Path(os.path.expanduser(os.fsdecode(location))) / "skfedhip-features"
 
     @property
     def _n_features_out(self):

@@ -8,7 +8,7 @@ from ._client import client_scores, client_summary
 from ._scorer import named, score_clients
 
 # The colours of Okabe and Ito, which colour-blind readers can tell apart.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 class ClientScoreDisplay:
@@ -190,7 +190,7 @@ class ClientScoreDisplay:
         diameter, aside = _arrange(heights, room=0.42 * width / n)
         self.points_, self.means_ = [], []
         for k in range(n):
-            at, color = k + aside[k] * n / width, _COLORS[k % len(_COLORS)]
+            at, color = k + aside[k] * n / width, COLORS[k % len(COLORS)]
             dots = self.ax_.scatter(at, values[k], s=diameter**2, color=color, linewidths=0)
             self.points_.append(dots)
             bar = self.ax_.hlines(means[k], k - 0.42, k + 0.42, color="black", zorder=3)
@@ -325,7 +325,7 @@ class PartitionDisplay:
         largest = max(3.0, 0.94 * min(width / K, height / d))
         row, column = np.nonzero(self.counts)
         areas = largest**2 * self.counts[row, column] / self.counts.max()
-        self.bubbles_ = ax.scatter(column, row, s=areas, color=_COLORS[0], linewidths=0)
+        self.bubbles_ = ax.scatter(column, row, s=areas, color=COLORS[0], linewidths=0)
         self._legend(largest)
         return self
 
@@ -334,7 +334,7 @@ class PartitionDisplay:
         from matplotlib.lines import Line2D
 
         most = self.counts.max()
-        style = {"linestyle": "", "marker": "o", "color": _COLORS[0], "markeredgewidth": 0}
+        style = {"linestyle": "", "marker": "o", "color": COLORS[0], "markeredgewidth": 0}
         handles = [
             Line2D([], [], markersize=largest * np.sqrt(n / most), label=f"{n}", **style)
             for n in np.unique([most, -(-most // 4), -(-most // 16)])

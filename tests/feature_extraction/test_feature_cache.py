@@ -143,6 +143,15 @@ def test_strange_files_in_the_cache_are_passed_over(tmp_path, grey_images, count
     assert sum(counted) == 24
 
 
+def test_a_file_with_a_damaged_header_is_computed_anew(tmp_path):
+    computed = []
+    complete(tmp_path, [1, 2], computed)
+    (file,) = tmp_path.glob("*.npy")
+    file.write_bytes(file.read_bytes().replace(b"(2,), ", b"((((( "))
+    complete(tmp_path, [1, 2], computed)
+    assert computed == [0, 1, 0, 1]
+
+
 def test_a_damaged_image_is_not_cached(tmp_path, files):
     transformer = ViTMAETransformer(cache=tmp_path / "cache", errors="nan")
     missing = tmp_path / "later.png"

@@ -62,6 +62,13 @@ def forms_of_a_column(items):
     ]
 
 
+def test_paths_in_bytes_name_a_model_and_a_cache(tmp_path, rgb_checkpoint, rgb_images):
+    expected = ViTMAETransformer(rgb_checkpoint).transform(rgb_images)
+    transformer = ViTMAETransformer(BytesPath(rgb_checkpoint), cache=BytesPath(tmp_path))
+    np.testing.assert_array_equal(transformer.transform(rgb_images), expected)
+    assert list(tmp_path.rglob("*.npy"))
+
+
 def test_pictures_and_missing_ones_in_any_order_and_container(picture, file, grey_images):
     items = [None, picture, file, str(file), BytesPath(file), np.nan, pd.NA, np.float32("nan")]
     for order in (items, items[::-1]):

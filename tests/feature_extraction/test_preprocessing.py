@@ -88,6 +88,8 @@ def test_settings_of_a_checkpoint(processor, config, expected):
         ({"do_rescale": False}, "True"),
         ({"do_center_crop": True}, "False"),
         ({"do_pad": True}, "False"),
+        ({"do_flip_channel_order": True}, "False"),
+        ({"do_grayscale": 1}, "False"),
         ({"rescale_factor": 0}, "a number above 0"),
         ({"rescale_factor": "1/255"}, "a number above 0"),
         ({"image_std": [0.2, 0.0, 0.2]}, "3 numbers above 0"),

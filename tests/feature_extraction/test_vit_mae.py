@@ -286,6 +286,8 @@ def test_pictures_of_different_shapes(rgb_checkpoint, photos):
         ),
         ([None], ValueError, "Image 0 of X is missing"),
         (np.array([["a", "b"]], dtype=object), TypeError, "one column"),
+        (torch.zeros(1, 28, 28, dtype=torch.bfloat16), TypeError, "can't be turned into an array"),
+        ([torch.zeros(28, 28, requires_grad=True)], TypeError, "can't be turned into an array"),
     ],
 )
 def test_what_is_no_image_is_refused(X, kind, message):
@@ -352,9 +354,10 @@ def test_a_directory_without_a_vit_mae(tmp_path, rgb_checkpoint, grey_images):
     (tmp_path / "config.json").write_text('{"model_type": "vit"}')
     with pytest.raises(ValueError, match="model_type 'vit'"):
         fit()
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config.json' is damaged"):
-        fit()
+    for damaged in ("{", "[" * 100_000):
+        (tmp_path / "config.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"config.json' is damaged"):
+            fit()
     shutil.copy(rgb_checkpoint / "config.json", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(ValueError, match="pickled weights are never loaded"):
@@ -399,6 +402,35 @@ def test_what_a_configuration_lacks_is_as_transformers_has_it(tmp_path, rgb_chec
     expected = ViTMAETransformer(rgb_checkpoint).transform(rgb_images)
     gaps = copied(rgb_checkpoint, tmp_path, num_channels=None, layer_norm_eps=None, qkv_bias=None)
     np.testing.assert_array_equal(ViTMAETransformer(gaps).transform(rgb_images), expected)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"return_dict": False},
+        {"use_return_dict": False},
+        {"dtype": "nonsense"},
+        {"id2label": "none"},
+        {"encoder_stride": "wide"},
+    ],
+)
+def test_of_a_configuration_the_architecture_alone_counts(
+    tmp_path, rgb_checkpoint, rgb_images, other
+):
+    expected = ViTMAETransformer(rgb_checkpoint).transform(rgb_images)
+    found = ViTMAETransformer(copied(rgb_checkpoint, tmp_path, **other)).transform(rgb_images)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_features_that_are_not_finite_are_refused(rgb_model, rgb_images):
+    large = copy.deepcopy(rgb_model)
+    torch.nn.init.constant_(large.vit.embeddings.cls_token, 1e6)  # more than float16 can hold
+    assert np.isfinite(ViTMAETransformer(large).transform(rgb_images)).all()
+    transformer = ViTMAETransformer(large, dtype="float16", errors="nan", batch_size=2)
+    with pytest.raises(ValueError, match="features of image 1 of X are not finite"):
+        transformer.transform(
+            np.where(np.arange(5)[:, None, None, None] == 0, np.nan, rgb_images / 255)
+        )
 
 
 @pytest.mark.parametrize(
@@ -468,6 +500,7 @@ def test_names_that_are_no_model(tmp_path, rgb_checkpoint, grey_images):
         ({"image_size": (28, 28, 28)}, "multiples of the patch size"),
         ({"image_size": (28.0, "28")}, r"multiples of the patch size, 7, got \(28.0, '28'\)"),
         ({"image_size": (-7, 7)}, "multiples of the patch size"),
+        ({"image_shape": (True, 784)}, r"must be whole numbers .* got \(True, 784\)"),
         *[({"device": name}, f"There is no device '{name}' here") for name in NO_DEVICES],
         ({"pooling": "max"}, "'pooling' parameter"),
         ({"batch_size": 0}, "'batch_size' parameter"),

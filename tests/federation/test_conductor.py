@@ -21,7 +21,6 @@ from skfedhip.core import ClientBlock
 from skfedhip.federation._client import Unfit
 from skfedhip.federation._server import (
     Server,
-    broadcast_for,
     probe_block,
     schema_to_json,
     stored_schema,
@@ -457,7 +456,7 @@ class Drift:
         return (Apart if self.apart else Level)(mean), history
 
     def personalize(self, block, broadcast, state):
-        return broadcast_for(broadcast, block.client_ids.tolist()[0]).value, state
+        return broadcast.for_client(block.client_ids.tolist()[0]).value, state
 
 
 class DriftEstimator(BaseEstimator):
