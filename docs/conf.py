@@ -32,7 +32,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "filename_pattern": "plot_",
     "abort_on_example_error": True,
-    "show_memory": False,
+    "write_computation_times": False,
     "download_all_examples": False,
 }
 
