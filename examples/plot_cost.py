@@ -3,7 +3,7 @@ Accuracy, and what it costs in bytes and seconds
 ================================================
 
 A closed form sends its statistics once; a network's weights travel every round. Every fitted
-estimator knows what one client sent and received, in ``bytes_up_`` and ``bytes_down_``.
+estimator knows what each client sent and received, in ``bytes_up_`` and ``bytes_down_``.
 """
 
 # %%
@@ -40,7 +40,7 @@ for name, model in models.items():
     seconds = perf_counter() - start
     predicted = model.predict(X[test], groups=clients[test])
     accuracy = client_scores(y[test], predicted, clients[test]).scores.mean()
-    kilobytes = (model.bytes_up_ + model.bytes_down_) / 1e3
+    kilobytes = (model.bytes_up_ + model.bytes_down_).mean() / 1e3
     costs[name] = kilobytes, seconds, accuracy
     print(f"{name:7} {kilobytes:8.0f} kB a client, {seconds:5.2f} s, accuracy {accuracy:.3f}")
 
@@ -57,7 +57,7 @@ for name, (kilobytes, seconds, accuracy) in costs.items():
     for ax, cost in zip(axes, (kilobytes, seconds), strict=True):
         ax.plot(cost, accuracy, marker, color=color)
         ax.annotate(name, (cost, accuracy), xytext=(7, -3), textcoords="offset points")
-axes[0].set(xscale="log", xlabel="kilobytes that one client sends and receives")
+axes[0].set(xscale="log", xlabel="kilobytes that a client sends and receives, mean")
 axes[1].set(xscale="log", xlabel="seconds of fit, all clients together")
 axes[0].set_ylabel("mean test accuracy of the clients")
 for ax in axes:
