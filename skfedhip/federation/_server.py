@@ -312,20 +312,13 @@ class Server:
         self._stamp = _stamp_of(self.path)
 
     def _restore(self):
-        try:
-            state = unpack(self.path.read_bytes())
-            known, before = schema_from_json(state["schema"]), state["settings"]
-        except Exception as error:  # a file of any other origin
-            raise ValueError(
-                f"{self.path} holds no state of a server ({type(error).__name__}: {error}); remove "
-                "it to start anew."
-            ) from error
+        state, known = _stored(self.path)
         if schema_to_json(known) != schema_to_json(self.schema):
             raise ValueError(
                 f"{self.path} is of a federation with {known.n_features} features and the classes "
                 f"{known.classes.tolist()}; remove it to start anew, or pass these."
             )
-        now = settings_of(self.method)
+        before, now = state["settings"], settings_of(self.method)
         other = [f"{name} {value}" for name, value in before.items() if now.get(name) != value]
         if other:
             raise ValueError(
@@ -351,4 +344,16 @@ def _stamp_of(path):
 def stored_schema(path):
     """The schema of the state in a file, None where there is no file."""
     path = Path(path)
-    return schema_from_json(unpack(path.read_bytes())["schema"]) if path.exists() else None
+    return _stored(path)[1] if path.exists() else None
+
+
+def _stored(path):
+    """The state in a file, and its schema."""
+    try:
+        state = unpack(path.read_bytes())
+        return state, schema_from_json(state["schema"])
+    except Exception as error:  # a file of any other origin
+        raise ValueError(
+            f"{path} holds no state of a server ({type(error).__name__}: {error}); remove it to "
+            "start anew."
+        ) from error

@@ -332,8 +332,9 @@ def test_a_state_of_something_else_is_refused(data, tmp_path):
     path.write_bytes(b"no state at all")
     method = data.fit(AFLClassifier())._fitted_method
     schema = Schema(6, np.unique(data.y), np.dtype(float))
-    with pytest.raises(ValueError, match="holds no state"):
-        Server(method, schema, path=path)
+    for read in (lambda: Server(method, schema, path=path), lambda: stored_schema(path)):
+        with pytest.raises(ValueError, match="holds no state"):
+            read()
     path.unlink()
     Server(method, schema, path=path).save()
     with pytest.raises(ValueError, match="of a federation with 6 features"):
