@@ -17,6 +17,7 @@ from ..utils._ids import as_ids, sort_ids
 from ._store import pack, unpack
 from ._wire import RefusedMessage, decode_update, digest, encode
 
+_LEAST_LEFT = 1e-6  # of the largest number of a sum, so that a difference has ten digits
 _PLAIN = bool | int | float | str | tuple | GaussianMechanism | None
 
 
@@ -257,7 +258,13 @@ class Server:
             raise RefusedMessage("it is not what the client sent when it was counted")
         if len(self.first.digests) == 1:
             raise RefusedMessage("nobody would be left")
-        self.first.total = self.first.total - decode_update(data, self._expected)
+        rest = self.first.total - decode_update(data, self._expected)
+        if _largest(rest) < _LEAST_LEFT * _largest(self.first.total):
+            raise RefusedMessage(
+                "its numbers are so much larger than the others' that these would lose their "
+                "digits; start anew without it"
+            )
+        self.first.total = rest
         del self.first.digests[client]
         self.left.add(client)
         self.save()
@@ -330,6 +337,11 @@ class Server:
         self.tally = self.first if state["tally"] is None else state["tally"]
         self.left, self.federation = set(state["left"]), state["federation"]
         self.roster, self.heard = state["roster"], dict.fromkeys(state["heard"])
+
+
+def _largest(update):
+    """The largest absolute number in an update."""
+    return max(np.abs(array).max() for array in update.arrays().values())
 
 
 def _stamp_of(path):

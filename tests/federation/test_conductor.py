@@ -436,6 +436,15 @@ def test_what_is_subtracted_is_what_was_added(data, tmp_path):
     assert path.read_bytes() == before
 
 
+def test_a_client_whose_subtraction_would_spoil_the_others_can_not_leave(data, tmp_path):
+    path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
+    estimator, rows = ESTIMATORS["FedHiP"], rows_of(data)
+    rows[12] = 1e6 * rows[12][0], *rows[12][1:]
+    conduct(LocalNetwork(estimator, rows), schema=schema, path=path)
+    with pytest.raises(RuntimeError, match="12 can't be forgotten: its numbers are so much larger"):
+        conduct(LocalNetwork(estimator, rows), schema=schema, path=path, forget=[12])
+
+
 def test_a_client_that_remembers_another_federation_starts_anew(data):
     estimator, network = ESTIMATORS["FedHiP"], LocalNetwork(ESTIMATORS["FedHiP"], rows_of(data))
     conduct(network, min_clients=6)
