@@ -21,7 +21,8 @@ class FederatedMixin:
     A subclass implements the last three, and ``_begin(schema)``, which readies an estimator for
     rows that it has yet to see. On a cluster the estimator itself is fitted, by
 
-    * ``_check_apart()``, which refuses parameters that take all rows in one place;
+    * ``_check_apart(weighted)``, which refuses parameters that take all rows in one place, and
+      weights of rows where it takes none;
     * ``_begin_apart(like, classes, totals)``: from an array of no rows, and the classes with the
       sums of their weights, the factor of each class or None, the width of the rows that are
       worked on, and the method that makes roots of Gram matrices of clients in several

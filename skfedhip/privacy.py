@@ -77,14 +77,21 @@ class GaussianMechanism:
     random_state: int | None = None
 
     def __post_init__(self):
-        for name, upper in (("epsilon", np.inf), ("delta", 1.0), ("clip_norm", np.inf)):
+        # Of the last, the square is what a row moves.
+        bounds = {"epsilon": (0, np.inf), "delta": (0, 1), "clip_norm": (1e-150, 1e150)}
+        for name, (lower, upper) in bounds.items():
             value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < value < upper:
-                raise ValueError(f"{name} must be a number between 0 and {upper:g}, got {value!r}.")
+            if not isinstance(value, Real) or not lower < value < upper:
+                raise ValueError(
+                    f"{name} must be a number between {lower:g} and {upper:g}, got {value!r}."
+                )
         if self.where not in ("client", "server"):
             raise ValueError(f"where must be 'client' or 'server', got {self.where!r}.")
-        if not isinstance(self.random_state, Integral | None):
-            raise ValueError(f"random_state must be an int or None, got {self.random_state!r}.")
+        seed = 0 if self.random_state is None else self.random_state
+        if not isinstance(seed, Integral) or seed < 0:
+            raise ValueError(
+                f"random_state must be an int >= 0 or None, got {self.random_state!r}."
+            )
 
     @cached_property
     def noise_multiplier(self):

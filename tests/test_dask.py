@@ -34,6 +34,7 @@ from skfedhip.federation import dask as on_dask
 from skfedhip.federation._partitions import Reader, bare, cut, describe, take_census
 from skfedhip.federation._plan import plan_blocks
 from skfedhip.gradient import MLP
+from skfedhip.privacy import GaussianMechanism
 from skfedhip.protocol import Broadcast, ClientUpdate, Schema, run_federation
 
 SIZES = (1, 2, 5, 12, 200, 600)
@@ -147,6 +148,21 @@ def test_fit_leaves_a_fitted_estimator_alone_where_it_fails(cluster, data):
     with pytest.raises(ValueError, match="NaN"):
         on_dask.fit(clf, X, y, groups=groups)
     np.testing.assert_array_equal(clf.personal_coef_, before)
+
+
+@pytest.mark.parametrize("where", ["client", "server"])
+def test_a_private_fit_is_as_private_as_in_memory(where, data):
+    """Rows are clipped, and each client's noise is drawn once, wherever its rows lie."""
+    mechanism = GaussianMechanism(1.0, 1e-5, clip_norm=2.0, where=where, random_state=0)
+    new = lambda **how: estimator("FedHiPClassifier", privacy=mechanism, **how)  # noqa: E731
+    X, y, groups, weight = cut_arrays(MANY, data.X, data.y, data.groups, data.weight)
+    with dask.config.set(scheduler="sync"):
+        clf = on_dask.fit(new(), X, y, groups=groups)
+    assert_same_fits(clf, new().fit(data.X, data.y, groups=data.groups), data.X[:20], 1e-8)
+    with pytest.raises(ValueError, match="leave out sample_weight"):
+        on_dask.fit(new(), X, y, groups=groups, sample_weight=weight)
+    with pytest.raises(ValueError, match="leave out sample_weight and class_weight"):
+        on_dask.fit(new(class_weight={"cat": 2.0}), X, y, groups=groups)
 
 
 # Collections.

@@ -279,10 +279,7 @@ class ClosedFormClassifier(
 
     def _block(self, X, y, ids, weight):
         """The rows as one ClientBlock; those of weight 0 are left out."""
-        if self._privacy() is not None and (weight is not None or self.class_weight is not None):
-            raise ValueError(
-                "privacy= covers rows that count once; leave out sample_weight and class_weight."
-            )
+        self._check_protected(weight is not None)
         clients, codes = encode_ids(ids)
         # Rows of weight 0 may carry any label: clip what they'd be.
         labels = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
@@ -296,6 +293,13 @@ class ClosedFormClassifier(
                 "them."
             )
         return block
+
+    def _check_protected(self, weighted):
+        """Refuse weights where a mechanism protects the rows."""
+        if self._privacy() is not None and (weighted or self.class_weight is not None):
+            raise ValueError(
+                "privacy= covers rows that count once; leave out sample_weight and class_weight."
+            )
 
     def _class_factors(self, labels, weight):
         """Weight of each class, shape (d,)."""

@@ -28,8 +28,8 @@ class AnalyticFederated(FederatedMixin):
                 "message; pass a dict of weights instead."
             )
 
-    def _check_apart(self):
-        """Whatever all rows are summed up for is exact on partitions."""
+    def _check_apart(self, weighted):
+        self._check_protected(weighted)  # else, what all rows are summed up for is exact
 
     def _begin_apart(self, like, classes, totals):
         self._start(like, classes, retain=False)
@@ -37,8 +37,9 @@ class AnalyticFederated(FederatedMixin):
         factor = None
         if self.class_weight is not None:
             factor = self._class_factors(np.arange(len(classes)), totals)
-        method = self._fitted_method
-        return factor, method.design_width(like.shape[1]), method
+        method, width = self._fitted_method, self._fitted_method.design_width(like.shape[1])
+        # What is clipped is rows; of a root's, one row can move all.
+        return factor, width, method if method.privacy is None else None
 
     def _fit_apart(self, clients, blocks):
         self.clients_ = clients

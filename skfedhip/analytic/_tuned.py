@@ -64,7 +64,8 @@ class TunedClassifier(ClosedFormClassifier):
             f"{name.removesuffix('CV')} with the parameters that it found."
         )
 
-    def _check_apart(self):
+    def _check_apart(self, weighted):
+        super()._check_apart(weighted)
         if self.cv is not None:
             raise ValueError(
                 f"cv={self.cv!r} deals all rows into folds, which takes all labels in one place; "

@@ -83,8 +83,9 @@ class ClusterBlocks:
     def personalize(self, method, broadcast, states):
         """What the method's ``personalize`` returns, block by block."""
         message = _message(method, broadcast)
+        solved = _rereads(method) and method.n_rounds > 1
         models = [
-            delayed(personalize_blocks)(message, None if _rereads(method) else s.blocks, state)
+            delayed(personalize_blocks)(message, None if solved else s.blocks, state)
             for s, state in zip(self.sources, states, strict=True)
         ]
         with dask.config.set(_FEDERATION_MAY_BE_LARGE):
@@ -109,7 +110,7 @@ class ClusterBlocks:
 def _rereads(method):
     """Whether a method has so few rounds that its rows are better read again than kept.
 
-    Its clients then have solved for their models when the last message comes.
+    After the second its clients have solved for their models when the last message comes.
     """
     return isinstance(method, ClosedFormMethod)
 

@@ -17,6 +17,7 @@ from ..utils._ids import as_ids, sort_ids
 from ._store import pack, unpack
 from ._wire import RefusedMessage, decode_update, digest, encode
 
+_LEAST_LEFT = 1e-6  # of the largest number of a sum, so that a difference has ten digits
 _PLAIN = bool | int | float | str | tuple | GaussianMechanism | None
 
 
@@ -257,7 +258,13 @@ class Server:
             raise RefusedMessage("it is not what the client sent when it was counted")
         if len(self.first.digests) == 1:
             raise RefusedMessage("nobody would be left")
-        self.first.total = self.first.total - decode_update(data, self._expected)
+        rest = self.first.total - decode_update(data, self._expected)
+        if _largest(rest) < _LEAST_LEFT * _largest(self.first.total):
+            raise RefusedMessage(
+                "its numbers are so much larger than the others' that these would lose their "
+                "digits; start anew without it"
+            )
+        self.first.total = rest
         del self.first.digests[client]
         self.left.add(client)
         self.save()
@@ -312,20 +319,13 @@ class Server:
         self._stamp = _stamp_of(self.path)
 
     def _restore(self):
-        try:
-            state = unpack(self.path.read_bytes())
-            known, before = schema_from_json(state["schema"]), state["settings"]
-        except Exception as error:  # a file of any other origin
-            raise ValueError(
-                f"{self.path} holds no state of a server ({type(error).__name__}: {error}); remove "
-                "it to start anew."
-            ) from error
+        state, known = _stored(self.path)
         if schema_to_json(known) != schema_to_json(self.schema):
             raise ValueError(
                 f"{self.path} is of a federation with {known.n_features} features and the classes "
                 f"{known.classes.tolist()}; remove it to start anew, or pass these."
             )
-        now = settings_of(self.method)
+        before, now = state["settings"], settings_of(self.method)
         other = [f"{name} {value}" for name, value in before.items() if now.get(name) != value]
         if other:
             raise ValueError(
@@ -337,6 +337,11 @@ class Server:
         self.tally = self.first if state["tally"] is None else state["tally"]
         self.left, self.federation = set(state["left"]), state["federation"]
         self.roster, self.heard = state["roster"], dict.fromkeys(state["heard"])
+
+
+def _largest(update):
+    """The largest absolute number in an update."""
+    return max(np.abs(array).max() for array in update.arrays().values())
 
 
 def _stamp_of(path):
@@ -351,4 +356,16 @@ def _stamp_of(path):
 def stored_schema(path):
     """The schema of the state in a file, None where there is no file."""
     path = Path(path)
-    return schema_from_json(unpack(path.read_bytes())["schema"]) if path.exists() else None
+    return _stored(path)[1] if path.exists() else None
+
+
+def _stored(path):
+    """The state in a file, and its schema."""
+    try:
+        state = unpack(path.read_bytes())
+        return state, schema_from_json(state["schema"])
+    except Exception as error:  # a file of any other origin
+        raise ValueError(
+            f"{path} holds no state of a server ({type(error).__name__}: {error}); remove it to "
+            "start anew."
+        ) from error

@@ -7,8 +7,6 @@ parameters are tuned on a sample in memory and used on the cluster unchanged.
 
 from math import prod
 
-from sklearn.utils.validation import has_fit_parameter
-
 try:
     from dask.delayed import delayed
 except ImportError as error:
@@ -66,7 +64,7 @@ def fit(estimator, X, y, *, groups=None, sample_weight=None):
     ValueError
         If partitions do not match; if a parameter takes all rows in one place: ``cv``,
         ``validation_fraction``, ``checkpoint``, ``warm_start``; or if an estimator that tunes or
-        trains itself has a client whose rows no worker could hold.
+        trains itself, or clips rows for ``privacy``, has a client whose rows no worker could hold.
 
     See Also
     --------
@@ -111,9 +109,7 @@ def _check_estimator(estimator, sample_weight):
             "fit in memory."
         )
     estimator._validate_params()
-    estimator._check_apart()
-    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
-        raise ValueError(f"{type(estimator).__name__} takes no sample_weight; leave it out.")
+    estimator._check_apart(sample_weight is not None)
 
 
 def _fit_partitions(estimator, rows, labels):

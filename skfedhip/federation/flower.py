@@ -148,7 +148,8 @@ def make_server_app(
         A closed-form method adds them exactly; the others solve anew and send nothing again.
     state_path : str or path-like, default=None
         File for the server's state, written, whole or not at all, after each accepted message. A
-        later run goes on from it: clients that are in it already aren't asked again.
+        later run of the same estimator goes on from it: clients that are in it already aren't
+        asked again. A second server on the same file is refused.
     model_path : str or path-like, default=None
         File to save the estimator to, with the global model and no clients.
     report_path : str or path-like, default=None

@@ -16,7 +16,8 @@ from ._monitor import models_of
 class GradientFederated(FederatedMixin):
     """The two ends of a federation of a gradient classifier."""
 
-    def _check_apart(self):
+    def _check_apart(self, weighted):
+        self._refuse_weights(weighted)
         instead = "find n_rounds on rows of one place"
         self._refuse_apart("validation_fraction", instead)
         self._refuse_apart("checkpoint", "persist the collections")
@@ -79,12 +80,15 @@ class GradientFederated(FederatedMixin):
                 f"{instead}."
             )
 
+    def _refuse_weights(self, weighted):
+        if weighted:
+            raise ValueError(
+                f"{type(self).__name__} takes no sample_weight; give rows and labels alone."
+            )
+
     def _client_block(self, X, y, client, sample_weight=None):
         """The rows of one client."""
-        if sample_weight is not None:
-            raise ValueError(
-                f"{type(self).__name__} takes no sample_weight; load rows and labels alone."
-            )
+        self._refuse_weights(sample_weight is not None)
         X, y, ids = self._validate_training(np.asarray(X), y, [client] * len(X), reset=False)
         self._check_labels(np.unique(y))
         self._check_shape(X)

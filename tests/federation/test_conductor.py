@@ -332,8 +332,9 @@ def test_a_state_of_something_else_is_refused(data, tmp_path):
     path.write_bytes(b"no state at all")
     method = data.fit(AFLClassifier())._fitted_method
     schema = Schema(6, np.unique(data.y), np.dtype(float))
-    with pytest.raises(ValueError, match="holds no state"):
-        Server(method, schema, path=path)
+    for read in (lambda: Server(method, schema, path=path), lambda: stored_schema(path)):
+        with pytest.raises(ValueError, match="holds no state"):
+            read()
     path.unlink()
     Server(method, schema, path=path).save()
     with pytest.raises(ValueError, match="of a federation with 6 features"):
@@ -433,6 +434,15 @@ def test_what_is_subtracted_is_what_was_added(data, tmp_path):
     with pytest.raises(RuntimeError, match="not connected"):
         conduct(network, schema=schema, path=path, forget=[12])
     assert path.read_bytes() == before
+
+
+def test_a_client_whose_subtraction_would_spoil_the_others_can_not_leave(data, tmp_path):
+    path, schema = tmp_path / "state", Schema(6, np.unique(data.y), np.dtype(float))
+    estimator, rows = ESTIMATORS["FedHiP"], rows_of(data)
+    rows[12] = 1e6 * rows[12][0], *rows[12][1:]
+    conduct(LocalNetwork(estimator, rows), schema=schema, path=path)
+    with pytest.raises(RuntimeError, match="12 can't be forgotten: its numbers are so much larger"):
+        conduct(LocalNetwork(estimator, rows), schema=schema, path=path, forget=[12])
 
 
 def test_a_client_that_remembers_another_federation_starts_anew(data):
