@@ -349,7 +349,7 @@ class NoRoute(ClassifierMixin, BaseEstimator):
         make_client_scorer("f1_macro", 0.1, group_column="who"),
         make_client_scorer(sklearn_metrics.cohen_kappa_score, "min"),
     ],
-    ids=repr,
+    ids=["accuracy", "f1_macro", "a function"],
 )
 def test_it_is_pickled_and_cloned(scorer):
     for copy in (clone(scorer), pickle.loads(pickle.dumps(scorer))):
