@@ -6,6 +6,7 @@ simulation as in a deployment.
 
 import json
 import logging
+import re
 from functools import partial
 from pathlib import Path
 
@@ -169,9 +170,9 @@ def make_server_app(
     -----
     The run configuration may set ``clients``, ``min-clients``, ``round-seconds``,
     ``late-seconds``, ``state-path``, ``model-path`` and ``report-path`` too, and wins; and
-    ``forget``, the ids of clients to unlearn. Lists are separated by commas. A client that leaves
-    must be connected: the server keeps sums alone, so it sends once more what is to be
-    subtracted, and the server checks that it is the same.
+    ``forget``, the ids of clients to unlearn. Lists are separated by commas, and ids of digits are
+    numbers in them. A client that leaves must be connected: the server keeps sums alone, so it
+    sends once more what is to be subtracted, and the server checks that it is the same.
 
     Examples
     --------
@@ -261,7 +262,7 @@ def _ids(value):
     if not isinstance(value, str):
         return tuple(value) if isinstance(value, list | tuple) else (value,)
     parts = [part.strip() for part in value.split(",") if part.strip()]
-    return tuple(int(part) if part.lstrip("-").isdigit() else part for part in parts)
+    return tuple(int(part) if re.fullmatch("-?[0-9]+", part) else part for part in parts)
 
 
 def _recall(context, home):

@@ -89,10 +89,10 @@ class GradientClassifier(
             saved = self._checkpoint_after(n_done, X, y, ids)
             if goes_on and saved is None:
                 self._check_stream(None, np.unique(y))
-                self._check_shape(X)
             else:
                 seed = self._new_seed() if saved is None else saved.seed
                 self._start(X, np.unique(y), seed)
+            self._check_rows(X)
             block = self._block(X, y, ids)
             if saved is not None:
                 self._take_up(saved, block.client_ids)
@@ -134,7 +134,7 @@ class GradientClassifier(
                 self._start(X, labels if classes is None else np.unique(classes), self._new_seed())
                 self.clients_ = np.empty(0, dtype=ids.dtype)
             self._check_stream(classes, labels)
-            self._check_shape(X)
+            self._check_rows(X)
             block = self._block(X, y, ids)
             check_same_kind(self.clients_, block.client_ids)
             self._one_round(block)
@@ -174,7 +174,7 @@ class GradientClassifier(
         with self._all_or_nothing():
             X, y, ids = self._validate_training(X, y, groups, reset=False)
             self._check_labels(np.unique(y))
-            self._check_shape(X)
+            self._check_rows(X)
             block = self._block(X, y, ids)
             self._check_newcomers(block.client_ids)
             self._train_newcomers(block)
@@ -199,18 +199,20 @@ class GradientClassifier(
         return best if self.model == "best" and best is not None else self._models["last"]
 
     def _client_scores(self, X, codes):
-        self._check_shape(X)
+        self._check_rows(X)
         return self._active_models().scores(self._fitted_method, X, codes)
 
     def _seen_classes(self):
         return self._seen
 
-    def _check_shape(self, X):
+    def _check_rows(self, X):
         if X.shape[1:] != self._network.input_shape:
             raise ValueError(
                 f"X has rows of shape {X.shape[1:]}, but {type(self).__name__} was fitted with "
                 f"rows of shape {self._network.input_shape}; reshape X."
             )
+        if hasattr(self._factory, "check_rows"):
+            self._factory.check_rows(X)
 
     # Fitting.
 

@@ -235,7 +235,7 @@ class FedCPClassifier(GradientClassifier):
         """
         check_is_fitted(self)
         X, ids = self._validate_rows(X, groups, reset=False, allow_none=True)
-        self._check_shape(X)
+        self._check_rows(X)
         return self._shares(X, self._client_codes(ids, len(X)))
 
     def _shares(self, X, codes):

@@ -91,7 +91,7 @@ class GradientFederated(FederatedMixin):
         self._refuse_weights(sample_weight is not None)
         X, y, ids = self._validate_training(np.asarray(X), y, [client] * len(X), reset=False)
         self._check_labels(np.unique(y))
-        self._check_shape(X)
+        self._check_rows(X)
         return self._block(X, y, ids)
 
     def _finish_federated(self, block, broadcasts, state, traffic):

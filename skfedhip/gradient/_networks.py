@@ -188,6 +188,16 @@ class FastText:
         units = self.hidden_units
         return nn.Sequential(_TokenMean(self.vocabulary_size, units), nn.Linear(units, units))
 
+    def check_rows(self, X):
+        """ValueError unless all numbers are token ids."""
+        last = self.vocabulary_size - 1
+        wrong = (X != X.clip(0, last)) | (X % 1 != 0)
+        if wrong.any():
+            raise ValueError(
+                f"FastText takes token ids, whole numbers from 0 to {last}, got "
+                f"{X[wrong][0]:g}; map tokens to ids, or raise vocabulary_size."
+            )
+
 
 def _image_shape(input_shape):
     if len(input_shape) != 3:

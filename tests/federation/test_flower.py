@@ -18,7 +18,7 @@ from skfedhip import FedCPClassifier, FedHiPClassifier
 from skfedhip.datasets import make_federated_classification
 from skfedhip.federation._server import stored_schema
 from skfedhip.federation._store import unpack
-from skfedhip.federation.flower import make_client_app, make_server_app
+from skfedhip.federation.flower import _ids, make_client_app, make_server_app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 NAMES = ["north", "south", "west"]
@@ -270,3 +270,9 @@ def test_apps_refuse_what_they_can_not_run():
     with pytest.raises(ValueError, match="pass both"):
         make_server_app(FedHiPClassifier(), classes=[0, 1])
     assert shutil.which("flwr", path=str(BIN))
+
+
+def test_ids_of_a_run_configuration():
+    assert _ids("a, 12,-3") == ("a", 12, -3)
+    assert _ids("--5,²") == ("--5", "²")
+    assert _ids(7) == (7,)

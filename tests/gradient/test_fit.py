@@ -444,6 +444,18 @@ def networks():
     )
 
 
+@pytest.mark.parametrize("wrong", [9, -1, 2.5])
+def test_what_is_no_token_id_is_named(wrong):
+    _, (network, X, y, groups), _ = networks()
+    clf = make(FedAvgClassifier, feature_extractor=network, n_rounds=1)
+    other = np.where(np.arange(X.size).reshape(X.shape) == 7, wrong, X)
+    with pytest.raises(ValueError, match=f"whole numbers from 0 to 8, got {wrong:g}; map"):
+        clf.fit(other, y, groups=groups)
+    clf.fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=f"got {wrong:g}; map"):
+        clf.predict(other, groups=groups)
+
+
 @pytest.mark.parametrize("k", range(3))
 def test_clients_together_or_one_by_one(k, monkeypatch):
     network, X, y, groups = [*networks()][k]
