@@ -191,7 +191,7 @@ class FastText:
     def check_rows(self, X):
         """ValueError unless all numbers are token ids."""
         last = self.vocabulary_size - 1
-        wrong = (X != X.clip(0, last)) | (X % 1 != 0)
+        wrong = (X.clip(0, last) != X) | (X % 1 != 0)
         if wrong.any():
             raise ValueError(
                 f"FastText takes token ids, whole numbers from 0 to {last}, got "
