@@ -53,7 +53,8 @@ def group_position(X, column, n_columns, owner):
     if not hasattr(X, "columns"):
         raise ValueError(
             f"{wrong} names a column, but X is an array without names; pass a DataFrame or "
-            "the column's position."
+            "the column's position, and in a Pipeline, whose steps return arrays, the position or "
+            "set_output(transform='pandas')."
         )
     names = list(X.columns)
     if names.count(column) != 1:
