@@ -11,7 +11,7 @@ from ._leave_one_out import (
     scores_from_errors,
 )
 from ._refinement import Smoother, refinement_errors
-from ._ridge import padded_batches, take_batch
+from ._ridge import lean_batches, take_batch
 
 _CHUNK = 2**22  # numbers of one temporary of rows x classes x grid points
 
@@ -113,7 +113,7 @@ def fedhip_leave_one_out(design, rotation, alphas, betas, scoring, masks):
         residuals = targets - rotated @ rotation.coef(beta).T
         scaled = rotated * np.sqrt(rotation.gains(beta))
         table = None
-        for clients, index, mask in padded_batches(design.offsets, np.inf):
+        for clients, index, mask in lean_batches(design.offsets, rotated.shape[1]):
             vectors, values = kernel_spectrum(take_batch(scaled, index, mask))
             batch = take_batch(residuals, index, mask)
             projected = vectors.swapaxes(-1, -2) @ batch
@@ -230,7 +230,7 @@ def anapfl_leave_one_out(primary, refinement, rotation, grid, scoring, masks):
     labels = leave_one_out_labels(primary, any(masks))
     rotated = primary.rows @ rotation.vectors
     table = None
-    for clients, index, mask in padded_batches(primary.offsets, np.inf):
+    for clients, index, mask in lean_batches(primary.offsets, refinement.shape[1]):
         own_labels = batched_labels(labels, d, index, mask)
         spectrum = kernel_spectrum(take_batch(refinement, index, mask))
         drop = None if primary.drop is None else primary.drop[index]

@@ -17,7 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..utils._threads import few_blas_threads
 from ._sized import Sized
+
+_EIGH = 5
+"""Multiplications of an eigendecomposition, beside the cube of its size."""
 
 _CERTAIN = 1e-10  # 1 - leverage below which, by subtraction, it is rounding
 
@@ -46,7 +50,8 @@ class Rotation(Sized):
     @classmethod
     def from_statistics(cls, statistics):
         """Rotate RidgeStatistics; directions in which A is zero to rounding are left out."""
-        values, vectors = np.linalg.eigh(statistics.gram)
+        with few_blas_threads(_EIGH * len(statistics.gram) ** 3):
+            values, vectors = np.linalg.eigh(statistics.gram)
         kept = values > len(values) * np.finfo(float).eps * max(values[-1], 0.0)
         values, vectors = values[kept], vectors[:, kept]
         cross = statistics.cross @ vectors
@@ -79,7 +84,9 @@ def kernel_spectrum(rows):
     """
     n, r = rows.shape[-2:]
     transposed = rows.swapaxes(-1, -2)
-    values, vectors = np.linalg.eigh(rows @ transposed if n <= r else transposed @ rows)
+    kernel = rows @ transposed if n <= r else transposed @ rows
+    with few_blas_threads(_EIGH * min(n, r) ** 3):
+        values, vectors = np.linalg.eigh(kernel)
     if values.shape[-1]:
         floor = min(n, r) * np.finfo(float).eps * values[..., -1:]
         values = np.where(values > floor, values, 0.0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._leave_one_out import complement, left_out
-from ._ridge import padded_batches, take_batch
+from ._ridge import lean_batches, take_batch
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def dual_refinement(rows, residuals, offsets, beta, shared=None):
     smoother = None
     if shared is not None:
         smoother = Smoother(np.empty_like(residuals), *np.empty((2, len(rows))))
-    for _, index, mask in padded_batches(offsets, np.inf):
+    for _, index, mask in lean_batches(offsets, rows.shape[1]):
         own = index[mask]
         batch = take_batch(rows, index, mask)
         kernel = batch @ batch.transpose(0, 2, 1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgWarning, lapack
 
+from ..utils._threads import few_blas_threads
 from ..utils._warn import warn_user
 from ._sized import Sized
 
@@ -363,6 +364,16 @@ def padded_batches(offsets, max_rows):
         mask = column < counts[chosen][:, None]
         yield chosen, offsets[:-1][chosen][:, None] + np.where(mask, column, 0), mask
         start = stop
+
+
+def lean_batches(offsets, width):
+    """Padded batches of all clients of a size, whose products with ``width`` columns are small.
+
+    The body of the loop has one BLAS thread where more of them would not help.
+    """
+    for clients, index, mask in padded_batches(offsets, np.inf):
+        with few_blas_threads(index.shape[1] ** 2 * width):
+            yield clients, index, mask
 
 
 def take_batch(array, index, mask):

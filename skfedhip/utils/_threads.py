@@ -1,10 +1,11 @@
 """One BLAS thread where many small LAPACK calls are made, also from several threads at once."""
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 
-from threadpoolctl import ThreadpoolController
+SMALL = 2**24
+"""Multiplications of a call that one thread makes in a few milliseconds."""
 
 _lock = threading.Lock()
 _limited = False
@@ -35,6 +36,17 @@ def single_blas_thread():
                 _limited = False
 
 
+def few_blas_threads(work):
+    """One BLAS thread for so many multiplications, unless they are enough for more threads.
+
+    Idle threads of OpenBLAS spin, so that on a busy machine each of many small products and
+    factorizations waits for the scheduler, up to a hundred times as long as it takes.
+    """
+    return single_blas_thread() if work <= SMALL else nullcontext()
+
+
 @cache
 def _controller():
+    from threadpoolctl import ThreadpoolController  # not before it is needed, as core imports this
+
     return ThreadpoolController()

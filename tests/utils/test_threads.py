@@ -2,10 +2,13 @@
 
 import threading
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from skfedhip.utils._threads import single_blas_thread
+from skfedhip.core import kernel_spectrum
+from skfedhip.core._ridge import lean_batches
+from skfedhip.utils._threads import SMALL, few_blas_threads, single_blas_thread
 
 
 def blas_threads():
@@ -111,3 +114,25 @@ def test_many_threads_in_a_scramble_restore():
         worker.join(30)
     assert 1 in seen
     assert blas_threads() == {2}
+
+
+def test_small_work_takes_one_thread():
+    for work, expected in ((SMALL, {1}), (SMALL + 1, {2})):
+        with few_blas_threads(work):
+            assert blas_threads() == expected
+    for width, expected in ((16, {1}), (SMALL, {2})):
+        assert [blas_threads() for _ in lean_batches(np.array([0, 4]), width)] == [expected]
+    assert blas_threads() == {2}
+
+
+def test_small_spectra_take_one_thread(monkeypatch):
+    found, eigh = [], np.linalg.eigh
+
+    def watched(kernel):
+        found.append(blas_threads())
+        return eigh(kernel)
+
+    monkeypatch.setattr(np.linalg, "eigh", watched)
+    for n in (3, 200):
+        kernel_spectrum(np.eye(n))
+    assert found == [{1}, {2}]
