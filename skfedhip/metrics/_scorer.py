@@ -152,6 +152,8 @@ def score_clients(estimator, X, y, groups=None, *, scoring="accuracy", group_col
 
 def named(several, name):
     """Things by name: a dict as it is, or a single one under the given name."""
+    if isinstance(several, list | tuple) and any(hasattr(each, "predict") for each in several):
+        raise TypeError("Several things to score need names; pass a dict from name to each.")
     if not isinstance(several, dict):
         return {name: several}
     if not several:

@@ -123,6 +123,8 @@ def check_writable(directory):
 def write_atomically(path, data):
     """Write bytes; whoever reads, even after a crash, finds the old content or the new."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}; make it first.")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "wb") as file:

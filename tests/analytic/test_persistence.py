@@ -351,6 +351,12 @@ def test_an_unfitted_estimator_is_not_saved(name, path):
     assert not path.exists()
 
 
+def test_a_folder_that_is_not_there_is_named(data, tmp_path):
+    clf = data.fit(estimator("AFLClassifier"))
+    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*nowhere'; make it"):
+        clf.save(tmp_path / "nowhere" / "model.safetensors")
+
+
 def test_what_json_cannot_hold_is_refused_before_anything_is_written(data, path):
     clf = data.fit(estimator("AnaPFLClassifier", activation=np.cos))
     with pytest.raises(ValueError, match="without pickle"):

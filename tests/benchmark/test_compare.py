@@ -142,3 +142,8 @@ def test_what_cannot_be_compared_is_refused(data, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", no_pandas)
     with pytest.raises(ImportError, match=r"compare needs pandas; .*skfedhip\[plot\]"):
         compare(RidgeClassifier(), X, y, groups)
+
+
+def test_several_estimators_need_names():
+    with pytest.raises(TypeError, match="pass a dict from name to each"):
+        compare([FedHiPClassifier(), FedHiPClassifier()], np.eye(4), [0, 1, 0, 1], [0, 0, 1, 1])

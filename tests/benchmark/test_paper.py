@@ -169,3 +169,10 @@ def test_the_picture_shows_the_table(command, pictures, tmp_path, monkeypatch):
             line = next(line for line in block if line.startswith(label))
             means = [f"{mean:.2f} ±" for mean in bars[0].get_ydata()]
             assert re.findall(r"[\d.]+ ±", line) == means
+
+
+@pytest.mark.parametrize(("protocol", "n_clients"), [("anapfl", "50"), ("fedcp", "20")])
+def test_digits_go_to_as_many_clients_as_they_can(command, protocol, n_clients):
+    out = command("--protocol", protocol, "--seeds", 1, "--methods", "afl", "--dirichlet", 1)
+    assert f"{n_clients} clients" in out
+    assert "100 clients" not in out
