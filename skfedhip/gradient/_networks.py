@@ -189,7 +189,18 @@ class FastText:
         return nn.Sequential(_TokenMean(self.vocabulary_size, units), nn.Linear(units, units))
 
     def check_rows(self, X):
-        """ValueError unless all numbers are token ids."""
+        """Check that all numbers are token ids.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, length)
+            Rows of token ids.
+
+        Raises
+        ------
+        ValueError
+            If one is no whole number from 0 to ``vocabulary_size - 1``.
+        """
         last = self.vocabulary_size - 1
         wrong = (X.clip(0, last) != X) | (X % 1 != 0)
         if wrong.any():
