@@ -16,7 +16,7 @@ from ._functional import linear, linear_gradients, softmax_loss
 from ._networks import Network
 from ._updates import ClientModel, ModelUpdate
 
-BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
+BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**32}
 """Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
 
 SUMMED_AT_ONCE = 2**15
