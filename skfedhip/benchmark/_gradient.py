@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 from tqdm import tqdm
 
-from ..datasets import partition_dirichlet
 from ..exceptions import SingleClassWarning
 from ..metrics import client_scores
 from ..model_selection import ClientShuffleSplit
@@ -27,6 +26,7 @@ from ._run import GROUPS, METHODS
 from ._table import write_json
 
 _VALIDATION = 0.15
+_MIN_SIZE = 10  # rows of a client
 
 
 def add_arguments(parser):
@@ -90,15 +90,10 @@ def _load(args):
         generators = map(np.random.default_rng, range(args.seeds))
         taken = [generator.permutation(len(y))[: args.rows] for generator in generators]
     for seed, rows in enumerate(taken):  # before an hour of work: can all of them be dealt?
-        _deal(y[rows], seed, args)
+        _data.deal(y[rows], args.clients, args.dirichlet, _MIN_SIZE, seed)
     used = np.unique(np.concatenate(taken))
     X = _data.features(images[used], args.features, args.cache, sys.stderr.isatty())
     return X, y[used], [np.searchsorted(used, rows) for rows in taken]
-
-
-def _deal(y, seed, args):
-    """The client of each row."""
-    return partition_dirichlet(y, args.clients, args.dirichlet, min_size=10, random_state=seed)
 
 
 def measure(name, X, y, seed, args):
@@ -110,7 +105,7 @@ def measure(name, X, y, seed, args):
         Test accuracy ("mean" over clients, "worst"), "lr", the loss of the "first" and "last"
         round, and how many clients are given "one_class" only, though their test rows have more.
     """
-    groups = _deal(y, seed, args)
+    groups = _data.deal(y, args.clients, args.dirichlet, _MIN_SIZE, seed)
     ((train, test),) = ClientShuffleSplit(random_state=seed).split(X, y, groups)
     if args.standardize:
         X = FederatedStandardScaler().fit(X[train]).transform(X)

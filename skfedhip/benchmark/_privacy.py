@@ -9,7 +9,6 @@ from sklearn.preprocessing import normalize
 from tqdm import tqdm
 
 from ..analytic import AFLClassifier, FedHiPClassifier, LocalRidgeClassifier
-from ..datasets import partition_dirichlet
 from ..feature_extraction import RandomFeatures
 from ..metrics import client_scores, client_summary
 from ..model_selection import ClientShuffleSplit
@@ -103,7 +102,7 @@ def _rows(X, y, args, seed):
     """Training and test rows: features (n, m) of norm 1, labels, clients."""
     features = RandomFeatures(args.features, random_state=seed)
     Z = normalize(features.fit_transform(4 * (X - 0.5)))  # of pixels from 0 to 1
-    groups = partition_dirichlet(y, args.clients, args.dirichlet, min_size=10, random_state=seed)
+    groups = _data.deal(y, args.clients, args.dirichlet, 10, seed)
     splitter = ClientShuffleSplit(test_size=0.25, random_state=seed)
     ((train, test),) = splitter.split(Z, y, groups)
     return [(Z[part], y[part], groups[part]) for part in (train, test)]
