@@ -54,8 +54,7 @@ class Cut:
 
     def join(self, parts):
         """The tensors of the groups as one, in the block's order."""
-        back = torch.argsort(self.order)
-        return {name: torch.cat([part[name] for part in parts])[back] for name in parts[0]}
+        return joined_in_order(parts, self.order)
 
     def divided(self, federation):
         """A FederationState of all clients, in the block's order, group by group."""
@@ -76,6 +75,12 @@ class Cut:
             bytes_up=federation.bytes_up[back],
             bytes_down=federation.bytes_down[back],
         )
+
+
+def joined_in_order(parts, order):
+    """Tensors of several groups of clients as one; ``order`` says where each client stands."""
+    back = torch.argsort(order)
+    return {name: torch.cat([part[name] for part in parts])[back] for name in parts[0]}
 
 
 def longest_first(counts):

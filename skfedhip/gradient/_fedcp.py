@@ -13,7 +13,7 @@ from ..utils._ids import lookup_ids
 from ._classifier import GradientClassifier
 from ._functional import MeanDiscrepancy, linear, linear_gradients, softmax_loss
 from ._method import GradientMethod, with_init_params
-from ._own import JOINED, where
+from ._own import JOINED, unless_new
 from ._policy import Policy
 
 
@@ -59,8 +59,7 @@ class FedCP(GradientMethod):
 
     def personal_parameters(self, rows, shared, state, n_round):
         """The personal head; the global one of a client that has been in no cohort."""
-        own, joined = self.of_personal(state), state[JOINED] > 0
-        return own if joined.all() else where(joined, own, own_heads(shared))
+        return unless_new(self.of_personal(state), state[JOINED], lambda: own_heads(shared))
 
     @staticmethod
     def context(weight):

@@ -8,7 +8,7 @@ import torch
 from ..federated import FederatedMixin
 from ..protocol import FederationState, run_federation
 from ..utils._ids import concatenate_ids, lookup_ids
-from ._cut import Cut
+from ._cut import joined_in_order
 from ._method import ServerState
 from ._monitor import models_of
 
@@ -36,8 +36,11 @@ class GradientFederated(FederatedMixin):
             result = run_federation(method, blocks, self._schema(), after_round=monitor)
         owners, seen = zip(*blocks.map(classes_of_clients), strict=True)
         order = lookup_ids(clients, concatenate_ids(owners))
-        cut, back = Cut([], torch.from_numpy(order)), np.argsort(order)
-        states, own = map(cut.join, (blocks.fetch(result.state.states), result.models))
+        back = np.argsort(order)
+        states, own = (
+            joined_in_order(parts, torch.from_numpy(order))
+            for parts in (blocks.fetch(result.state.states), result.models)
+        )
         self._fitted_method, self._losses = method, monitor.losses
         self._seen = np.concatenate(seen)[back]
         traffic = result.bytes_up, result.bytes_down

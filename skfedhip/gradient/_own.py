@@ -20,10 +20,16 @@ def own_or(state, other, prefix=_OWN):
     """Own models; those of ``other`` for clients that have not been in any cohort."""
     # In one order, which sums over parameters hang on, whether read from a file or not.
     own = {n.removeprefix(prefix): state[n] for n in sorted(state) if n.startswith(prefix)}
-    joined = state[JOINED] > 0
-    if joined.all():  # and no other may have come down
-        return own
-    return where(joined, own, {name: other[name] for name in own})
+    return unless_new(own, state[JOINED], lambda: {name: other[name] for name in own})
+
+
+def unless_new(own, joined, instead):
+    """Own parameters; those that ``instead`` makes for clients that have been in no cohort.
+
+    Where there are no such clients it isn't called: what it needs may not have come down.
+    """
+    joined = joined > 0
+    return own if joined.all() else where(joined, own, instead())
 
 
 def where(chosen, first, second):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._method import GradientMethod
-from ._own import JOINED, where
+from ._own import JOINED, unless_new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class PartMethod(GradientMethod):
 
     def personal_parameters(self, rows, shared, state, n_round):
         """The own part; trained for the last of what came down by a client that has none yet."""
-        own, joined = self.of_personal(state), state[JOINED] > 0
-        if joined.all():
-            return own
-        return where(joined, own, self.with_part_trained(rows, {**shared, **own}))
+        own = self.of_personal(state)
+        return unless_new(
+            own, state[JOINED], lambda: self.with_part_trained(rows, {**shared, **own})
+        )
