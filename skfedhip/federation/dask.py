@@ -153,7 +153,7 @@ def predict(estimator, X, *, groups=None):
 
     Parameters
     ----------
-    estimator : estimator of :mod:`skfedhip.analytic`
+    estimator : estimator of :mod:`skfedhip.analytic` or :mod:`skfedhip.gradient`
         Fitted, here or in memory.
     X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
         Rows to classify; with ``group_column``, including that column.
@@ -187,7 +187,7 @@ def predict_proba(estimator, X, *, groups=None):
 
     Parameters
     ----------
-    estimator : estimator of :mod:`skfedhip.analytic`
+    estimator : estimator of :mod:`skfedhip.analytic` or :mod:`skfedhip.gradient`
         Fitted, here or in memory.
     X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
         Rows to score; with ``group_column``, including that column.
@@ -219,7 +219,7 @@ def decision_function(estimator, X, *, groups=None):
 
     Parameters
     ----------
-    estimator : estimator of :mod:`skfedhip.analytic`
+    estimator : estimator of :mod:`skfedhip.analytic` or :mod:`skfedhip.gradient`
         Fitted, here or in memory.
     X : dask.array.Array of shape (n, m), dask.dataframe.DataFrame, or list of Delayed
         Rows to score; with ``group_column``, including that column.
