@@ -322,7 +322,7 @@ def comparisons(scale, repeats):
         case(compare_grid_search, TUNING, repeats),
         case(compare_predict, LOOKUP, repeats),
         case(compare_flop_floor, WIDE, repeats),
-        case(compare_fedcp, ROUND, repeats, False, 0.5),
+        case(compare_fedcp, ROUND, 3 * repeats, False, 0.5),
         case(compare_fedcp, CNN_ROUND, repeats, True, 1.0),
         case(compare_memory, WIDE, 1),
         case(compare_memory, WIDE, 2),

@@ -79,13 +79,12 @@ class MeanDiscrepancy:
 
     def __call__(self, x, y, weight):
         """The value (a,) for x, y of shape (a, B, p), and the gradient of x's shape."""
-        z = torch.cat([x, y], 1)
-        signed = torch.cat([weight, -weight], 1)[..., None]
+        z, signed = torch.cat([x, y], 1), torch.cat([weight, -weight], 1)
+        signs = signed[:, :, None] * signed[:, None]
         products = torch.bmm(z, z.mT)
         norms = products.diagonal(dim1=1, dim2=2)
         distances = (norms[:, :, None] + norms[:, None]).sub_(products, alpha=2)
         kernel, slope = (torch.exp(distances[..., None] * self.rates) @ self.sums).unbind(-1)
-        value = (torch.bmm(kernel, signed) * signed).sum((1, 2))
-        pairs = slope[:, : x.shape[1]] * torch.bmm(weight[..., None], signed.mT)
+        pairs = (slope * signs)[:, : x.shape[1]]
         grad = torch.addcmul(torch.bmm(pairs, z), pairs.sum(2, keepdim=True), x, value=-1)
-        return value, grad.mul_(-4)
+        return kernel.mul_(signs).sum((1, 2)), grad.mul_(-4)

@@ -2,8 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -14,9 +13,9 @@ from ._cut import longest_first
 from ._engine import Descent, Generators, Rows, Schedule, train
 from ._functional import linear, linear_gradients, softmax_loss
 from ._networks import Network
-from ._updates import ClientModel, ModelUpdate
+from ._updates import ClientModel, ModelUpdate, total_of
 
-BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**32}
+BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
 """Parameters that are trained together: about a processor's cache, and much of a GPU's memory."""
 
 SUMMED_AT_ONCE = 2**15
@@ -230,12 +229,12 @@ class GradientMethod:
             updates.append(update)
             for name, tensor in new.items():
                 state[name][index] = tensor.cpu()
-        return reduce(add, updates), state
+        return total_of(updates), state
 
     def aggregate(self, updates, broadcast, server_state):
         """Average what came up; where nobody joined, all stays as it was."""
         server_state = server_state or self.new_server_state(broadcast)
-        total = reduce(add, updates)
+        total = total_of(updates)
         n_round = broadcast.n_round + 1
         if not total.weight:
             return replace(broadcast, n_round=n_round), replace(server_state, loss=np.nan)
@@ -391,8 +390,10 @@ def _writable(array):
 def _weighted_sum(weights, stacked):
     """In float64, of so many numbers at a time that they stay in the processor's cache."""
     weights = torch.from_numpy(weights).to(stacked.device)
-    parts = stacked.reshape(len(stacked), -1).split(SUMMED_AT_ONCE, 1)
-    total = torch.cat([weights @ part.double() for part in parts])
+    flat = stacked.reshape(len(stacked), -1)
+    total = weights.new_empty(flat.shape[1])
+    for part, out in zip(flat.split(SUMMED_AT_ONCE, 1), total.split(SUMMED_AT_ONCE), strict=True):
+        torch.mv(part.double().mT, weights, out=out)
     return total.view(stacked.shape[1:]).cpu().numpy()
 
 

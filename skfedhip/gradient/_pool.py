@@ -1,9 +1,7 @@
 """What methods share whose server keeps every client's last model and answers each alone."""
 
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from hashlib import blake2b
-from operator import add
 
 import numpy as np
 
@@ -11,6 +9,7 @@ from ..protocol import ClientUpdate
 from ..utils._ids import id_bytes
 from ._method import GradientMethod, ModelBroadcast
 from ._own import own_or, untrained
+from ._updates import total_of
 
 _MODEL, KEYS = "model.", "keys"
 
@@ -149,7 +148,7 @@ class PoolMethod(GradientMethod):
 
     def aggregate(self, updates, broadcast, server_state):
         """The mean model, for those that have sent nothing, and the memory as it is now."""
-        total = reduce(add, updates)
+        total = total_of(updates)
         server_state = server_state or self.new_server_state(broadcast)
         if total.weight:
             memory = self.remembered(total, broadcast, server_state.memory)

@@ -1,10 +1,24 @@
 """What clients of a gradient method send up, alone and summed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..protocol import ClientUpdate
+
+
+def total_of(updates):
+    """The sum of updates; those of models are added in place, since a new sum for each is slow."""
+    total, mine = None, False
+    for update in updates:
+        if total is None or not total.weight:
+            total = update
+        elif update.weight and mine:
+            total = total.grown_by(update)
+        elif update.weight:
+            total = total + update
+            mine = isinstance(total, ModelUpdate)
+    return total
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,16 @@ class ModelUpdate(ClientUpdate):
         sums = {name: mine[name] + theirs[name] for name in mine}
         weight, loss = self.weight + other.weight, self.loss + other.loss
         return ModelUpdate(sums, weight, loss, self.itemsize)
+
+    def grown_by(self, other):
+        """The sum in the place of this one, which is used up."""
+        other.add_to(self.sums)
+        return replace(self, weight=self.weight + other.weight, loss=self.loss + other.loss)
+
+    def add_to(self, sums):
+        """Add what this one is the sum of to other sums, in place."""
+        for name, own in self.sums.items():
+            sums[name] += own
 
     def is_finite(self):
         """Whether all its numbers are, and so those of each client."""
@@ -83,6 +107,11 @@ class ClientModel(ClientUpdate):
     def sums(self):
         """Parameters times the weight, float64, by name."""
         return {name: self.weight * array.astype(float) for name, array in self.parameters.items()}
+
+    def add_to(self, sums):
+        """Add the weighted parameters to sums, in place."""
+        for name, own in self.parameters.items():
+            sums[name] += np.float64(self.weight) * own
 
     @property
     def itemsize(self):
