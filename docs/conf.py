@@ -13,6 +13,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
@@ -22,6 +23,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"skfedhip {version}"
 html_show_sourcelink = False
 html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"*": []}  # pages of the top have no pages below them; "*" takes in no folders
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say what the types are
