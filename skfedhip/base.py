@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .exceptions import MissingGroupsWarning
 from .protocol import run_federation
-from .utils._columns import group_position
+from .utils._columns import check_has_columns, group_position
 from .utils._ids import as_ids, check_same_kind, lookup_ids, object_array
 from .utils._threads import single_blas_thread
 from .utils._warn import warn_user
@@ -54,7 +54,9 @@ class GroupColumnMixin:
         if not hasattr(X, "columns"):
             # A list's ids stay what they are: in one array with floats, large ints would not.
             as_objects = isinstance(X, list | tuple)
-            X = check_array(np.asarray(X, dtype=object) if as_objects else X, dtype=None)
+            X = np.asarray(X, dtype=object) if as_objects else X
+            X = check_array(X, dtype=None, allow_nd=True)
+            check_has_columns(X, self.group_column, type(self).__name__)
         validate_data(self, X, skip_check_array=True, reset=reset)
         position = self._group_position(X)
         others = [j for j in range(X.shape[1]) if j != position]

@@ -100,7 +100,7 @@ class GaussianMechanism:
             import dp_accounting
         except ImportError as error:
             raise ImportError(
-                "GaussianMechanism is calibrated by dp-accounting; pip install skfedhip[privacy]."
+                "GaussianMechanism is calibrated by dp-accounting; pip install 'skfedhip[privacy]'."
             ) from error
         return dp_accounting.get_sigma_gaussian(self.epsilon, self.delta)
 

@@ -117,7 +117,7 @@ def picture_file(text):
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise argparse.ArgumentTypeError(
-            "pictures need matplotlib; pip install skfedhip[plot]."
+            "pictures need matplotlib; pip install 'skfedhip[plot]'."
         ) from None
     kinds = FigureCanvasBase.get_supported_filetypes()
     if file.suffix[1:].lower() not in kinds:

@@ -78,7 +78,7 @@ def compare(estimators, X, y, groups, cv=None, scoring="accuracy"):
         from pandas import DataFrame, Index
     except ImportError as error:
         raise ImportError(
-            "compare needs pandas; install it with pip install skfedhip[plot]."
+            "compare needs pandas; install it with pip install 'skfedhip[plot]'."
         ) from error
     estimators = named(estimators, type(estimators).__name__)
     X, y, groups = indexable(X, y, groups)

@@ -68,7 +68,7 @@ def read_all(X, n_channels):
 def _numbers_or_pictures(X):
     """An array of numbers, or a list of paths, PIL images and None."""
     if isinstance(X, _PICTURES):
-        raise TypeError(f"X must be a sequence of images, got one {type(X).__name__}; list it.")
+        raise _one_thing(X)
     items = X if isinstance(X, list | tuple) else _column(X)
     if len(items) == 0:
         raise ValueError("Found array with 0 sample(s): X holds no images; pass one at least.")
@@ -87,12 +87,21 @@ def _numbers_or_pictures(X):
     )
 
 
+def _one_thing(X):
+    if isinstance(X, str | os.PathLike) and os.path.isdir(X):
+        return TypeError(
+            f"X must be a sequence of images, got the folder {os.fspath(X)!r}; list its files, or "
+            "load it by skfedhip.datasets.load_image_folder."
+        )
+    return TypeError(f"X must be a sequence of images, got one {type(X).__name__}; list it.")
+
+
 def _column(X):
     """An array of numbers, or the items of an array that has one column of other things."""
     _refuse_masks([X])
     array = _array_of(X)
     if array.ndim == 0:
-        raise TypeError(f"X must be a sequence of images, got one {type(X).__name__}; list it.")
+        raise _one_thing(X)
     is_column = array.shape[1:] in ((), (1,))
     if array.dtype.kind in "buif":
         no_picture = is_column and array.dtype.kind == "f" and np.isnan(array).all()

@@ -86,8 +86,7 @@ class Participant:
                 "with privacy= a client doesn't say which classes it has; pass classes and "
                 "n_features to make_server_app."
             )
-        X, y = self.load_rows()[:2]
-        X = np.asarray(X)
+        X, y, _ = self._rows()
         dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
         schema = Schema.of_rows(X.shape[1:], unique_labels(y), dtype)
         return {"schema": schema_to_json(schema)}
@@ -136,8 +135,7 @@ class Participant:
     def _prepared(self, request):
         """The estimator's copy, and the client's rows as a block."""
         schema = schema_from_json(request["schema"])
-        X, y, *weight = self.load_rows()
-        X = np.asarray(X)
+        X, y, weight = self._rows()
         if X.shape[1:] != schema.row_shape:
             raise Unfit(
                 f"its rows have shape {X.shape}, those of the federation "
@@ -147,3 +145,14 @@ class Participant:
             raise Unfit("it has rows of classes that are not among the federation's")
         clf = self.estimator._federated(schema)
         return clf, clf._client_block(X, y, self.client, *weight)
+
+    def _rows(self):
+        """X, y, and a list of what weights there are."""
+        rows = self.load_rows()
+        if not isinstance(rows, tuple | list) or len(rows) not in (2, 3):
+            raise TypeError(
+                "the client's rows must come as (X, y) or (X, y, sample_weight), got "
+                f"{type(rows).__name__}; let load_data return that."
+            )
+        X, y, *weight = rows
+        return np.asarray(X), y, weight

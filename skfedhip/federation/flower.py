@@ -78,6 +78,11 @@ def make_client_app(estimator, load_data, *, save_model=None, state_dir=None, dt
     >>> app = make_client_app(FedHiPClassifier(alpha=5.0), load_data)
     """
     _check_estimator(estimator)
+    if not callable(load_data):
+        raise TypeError(
+            f"load_data must be a callable, got {type(load_data).__name__}; pass a function that "
+            "takes Flower's context and returns (X, y)."
+        )
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:

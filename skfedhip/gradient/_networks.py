@@ -3,6 +3,7 @@
 import copy
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ class MLP:
 
     Parameters
     ----------
-    hidden_layer_sizes : tuple of int, default=(512,)
+    hidden_layer_sizes : tuple of int, or int, default=(512,)
         Units of each layer. Without any, the head alone is a linear softmax model.
 
     Examples
@@ -35,6 +36,11 @@ class MLP:
     """
 
     hidden_layer_sizes: tuple = (512,)
+
+    def __post_init__(self):
+        sizes = self.hidden_layer_sizes
+        if isinstance(sizes, Integral):
+            object.__setattr__(self, "hidden_layer_sizes", (sizes,))
 
     def __call__(self, input_shape):
         """The feature extractor for rows of a shape."""

@@ -121,6 +121,8 @@ def client_summary(scores):
 
     Raises
     ------
+    TypeError
+        If scores are no :class:`ClientScores`.
     ValueError
         If there are no clients, or a score is not finite.
 
@@ -135,6 +137,11 @@ def client_summary(scores):
     >>> summary["mean"], summary["weighted_mean"], summary["worst_decile"]
     (0.666..., 0.5, 0.333...)
     """
+    if not isinstance(scores, ClientScores):
+        raise TypeError(
+            f"scores must be what client_scores returns, got {type(scores).__name__}; pass "
+            "client_scores(y, predictions, groups)."
+        )
     clients, values, n_rows = scores
     if len(values) == 0:
         raise ValueError("There are no clients to summarise; score at least one row.")

@@ -350,7 +350,7 @@ def _figure_and_axes(ax, size, display):
     except ImportError as error:
         raise ImportError(
             f"{type(display).__name__}.plot needs matplotlib; install it with "
-            "pip install skfedhip[plot]."
+            "pip install 'skfedhip[plot]'."
         ) from error
     if ax is None:
         _, ax = plt.subplots(figsize=size, layout="constrained")

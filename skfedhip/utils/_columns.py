@@ -32,12 +32,17 @@ def take_group_column(X, column, owner):
     if not hasattr(X, "columns"):
         # A list's ids stay what they are: in one array with floats, large ints would not.
         X = np.asarray(X, dtype=object if isinstance(X, list | tuple) else None)
+    check_has_columns(X, column, owner)
+    return as_ids(_safe_indexing(X, group_position(X, column, X.shape[1], owner), axis=1), len(X))
+
+
+def check_has_columns(X, column, owner):
+    """Check that X is a table."""
     if len(X.shape) != 2:
         raise ValueError(
-            f"group_column={column!r} of {owner} names a column, but X has shape {X.shape}; pass "
-            "X with two dimensions."
+            f"group_column={column!r} of {owner} names a column, but X has shape {X.shape}; pass X "
+            "with two dimensions, or the clients as groups."
         )
-    return as_ids(_safe_indexing(X, group_position(X, column, X.shape[1], owner), axis=1), len(X))
 
 
 def group_position(X, column, n_columns, owner):

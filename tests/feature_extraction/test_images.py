@@ -1,6 +1,7 @@
 """What counts as an image, and how files and PIL images become pixels."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -164,6 +165,14 @@ MASKED = np.ma.masked_array(ARRAY, mask=ARRAY == 0)
 def test_what_is_no_sequence_of_images(X, kind, message):
     with pytest.raises(kind, match=message):
         as_images(X)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_in_the_place_of_its_images(kind, tmp_path):
+    with pytest.raises(TypeError, match=r"got the folder .*; list its files, or load it by"):
+        as_images(kind(tmp_path))
+    with pytest.raises(TypeError, match="got one"):
+        as_images(kind(tmp_path / "a.png"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from skfedhip import (
     LocalRidgeClassifier,
 )
 from skfedhip.core import ClientBlock
-from skfedhip.federation._client import Unfit
+from skfedhip.federation._client import Participant, Unfit
 from skfedhip.federation._server import (
     Server,
     probe_block,
@@ -28,7 +28,7 @@ from skfedhip.federation._server import (
 )
 from skfedhip.federation._store import pack, unpack
 from skfedhip.federation._wire import decode_broadcast, encode
-from skfedhip.protocol import Broadcast, ClientUpdate, Schema, run_federation
+from skfedhip.protocol import Broadcast, ClientUpdate, Empty, Schema, run_federation
 
 from .local import LocalNetwork, conduct, conduct_until_killed, rows_of
 
@@ -667,3 +667,14 @@ def test_memory_is_flat_in_the_number_of_clients():
     # What a hundred clients leave behind: their digests, less than one message of one client.
     assert all(peak < 100 * 400 + 60_000 for peak in peaks)
     assert abs(peaks[1] - peaks[0]) < 20_000
+
+
+@pytest.mark.parametrize("rows", [None, {"X": 0, "y": 0}, (np.ones((2, 1)),), np.ones((2, 2))])
+@pytest.mark.parametrize("task", ["hello", "update"])
+def test_rows_that_come_in_another_form(rows, task):
+    participant = Participant(FedHiPClassifier(), "here", lambda: rows)
+    schema = Schema(n_features=1, classes=np.arange(2), dtype=np.dtype(float))
+    request = {"hello": {}, "update": {"schema": schema_to_json(schema), "round": 0}}[task]
+    request |= {"broadcasts": [encode(Empty())]} if task == "update" else {}
+    with pytest.raises(TypeError, match=r"must come as \(X, y\) or \(X, y, sample_weight\), got"):
+        participant.answer(task, request)

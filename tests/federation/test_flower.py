@@ -267,6 +267,8 @@ def test_simulated_hospitals_train_a_network_in_many_rounds(machines):
 def test_apps_refuse_what_they_can_not_run():
     with pytest.raises(TypeError, match="object is no classifier of skfedhip"):
         make_client_app(object(), lambda context: None)
+    with pytest.raises(TypeError, match="load_data must be a callable, got tuple"):
+        make_client_app(FedHiPClassifier(), (np.ones((2, 1)), np.arange(2)))
     with pytest.raises(ValueError, match="pass both"):
         make_server_app(FedHiPClassifier(), classes=[0, 1])
     assert shutil.which("flwr", path=str(BIN))

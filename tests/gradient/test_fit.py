@@ -512,6 +512,17 @@ def test_an_extractor_without_parameters(data):
     assert_close(scores_of_all(bare, data.X), scores_of_all(linear, data.X), rtol=1e-9)
 
 
+def test_one_number_of_hidden_units_is_one_layer():
+    assert MLP(8) == MLP((8,))
+    assert MLP(np.int64(8)).hidden_layer_sizes == (8,)
+
+
+def test_images_have_no_group_column():
+    X = np.zeros((6, 1, 16, 16))
+    with pytest.raises(ValueError, match=r"names a column, but X has shape .*clients as groups"):
+        FedCPClassifier(group_column=0).fit(X, np.arange(6) % 2)
+
+
 def test_batch_statistics_are_averaged_with_the_weights():
     rng = np.random.default_rng(0)
     X, y, groups = (

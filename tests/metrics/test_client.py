@@ -169,3 +169,9 @@ def test_summary_refuses_no_clients_and_undefined_scores():
     scores = client_scores([0, 1], [0, 1], ["a", "b"], lambda t, p: np.nan if t[0] else 1.0)
     with pytest.raises(ValueError, match="client 'b' is nan"):
         client_summary(scores)
+
+
+@pytest.mark.parametrize("wrong", [np.ones(3), (np.arange(2), np.ones(2)), {"mean": 1.0}, 0.5])
+def test_summary_refuses_what_client_scores_does_not_return(wrong):
+    with pytest.raises(TypeError, match=r"pass client_scores\(y, predictions, groups\)"):
+        client_summary(wrong)
