@@ -208,7 +208,7 @@ def _run_dataset(args):
         "seed": args.seed,
         "test_size": _TEST_SIZE,
         "rows": len(X),
-        "features": X.shape[1],
+        "features": X[0].size,
         "classes": len(set(y.tolist())),
         "jobs": args.jobs,
     }
@@ -222,7 +222,7 @@ def _run_dataset(args):
 
 def _federation(args):
     """Features (n, m), labels (n,) and clients (n,), what is quick to fail first."""
-    _data.check_features(args.features)
+    _data.check_features(args.features, args.methods)
     images, y = args.dataset.read(getattr(args, "data_dir", None))
     groups = _data.deal(y, args.clients, args.dirichlet, args.min_size, args.seed)
     X = _data.features(images, args.features, args.cache, sys.stderr.isatty())

@@ -143,8 +143,8 @@ def add_feature_options(option):
         metavar="KIND",
         default="pixels",
         help=(
-            "pixels, or the ViT-MAE whose class tokens are used: vit-mae-tiny, a directory or a "
-            "hub's name (default: %(default)s)"
+            "pixels, images (for networks: a CNN), or the ViT-MAE whose class tokens are used: "
+            "vit-mae-tiny, a directory or a hub's name (default: %(default)s)"
         ),
     )
     option(

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn import datasets as sklearn_datasets
 
 from ..datasets import load_cifar, load_idx, load_image_folder, partition_dirichlet
+from ._run import CLOSED_FORM
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
@@ -143,9 +144,13 @@ def deal(y, clients, dirichlet, min_size, seed):
         raise ValueError(f"no split of the rows with {options}: {error}") from None
 
 
-def check_features(kind):
-    """Raise OSError or ValueError unless :func:`features` knows the kind."""
-    if kind != "pixels":
+def check_features(kind, methods):
+    """Raise OSError or ValueError unless :func:`features` knows the kind, and methods take it."""
+    if kind == "images" and set(methods) & set(CLOSED_FORM):
+        raise ValueError(
+            f"--features images are for networks alone; leave out {', '.join(CLOSED_FORM)}."
+        )
+    if kind not in ("pixels", "images"):
         from ..feature_extraction import ViTMAETransformer
 
         ViTMAETransformer(kind)._plan()
@@ -159,7 +164,7 @@ def features(images, kind, cache=None, progress=False):
     images : ndarray of shape (n, h, w) or (n, h, w, 3), or paths of shape (n,)
         Grey or colour images.
     kind : str
-        "pixels", or a model of :class:`skfedhip.feature_extraction.ViTMAETransformer`.
+        "pixels", "images", or a model of :class:`skfedhip.feature_extraction.ViTMAETransformer`.
     cache : path-like or None
         Where features of images are kept.
     progress : bool
@@ -167,18 +172,21 @@ def features(images, kind, cache=None, progress=False):
 
     Returns
     -------
-    ndarray of shape (n, m)
+    ndarray of shape (n, m), or (n, c, h, w) of "images"
         Grey values or colours in [0, 1], or the class tokens of the model, float32.
     """
-    if kind != "pixels":
+    if kind not in ("pixels", "images"):
         from ..feature_extraction import ViTMAETransformer
 
         transformer = ViTMAETransformer(kind, cache=cache, verbose=int(progress))
         return transformer.fit_transform(images)
     if images.ndim == 1:
-        images = _decoded(images)
-    pixels = images.reshape(len(images), -1).astype(np.float32)
-    return pixels / 255 if images.dtype == np.uint8 else pixels
+        images = np.moveaxis(_decoded(images), 1, 3)  # colours last, as arrays have them
+    pixels = images.astype(np.float32)
+    pixels = pixels / 255 if images.dtype == np.uint8 else pixels
+    if kind == "pixels":
+        return pixels.reshape(len(pixels), -1)
+    return pixels[:, None] if pixels.ndim == 3 else np.moveaxis(pixels, 3, 1)
 
 
 def _decoded(paths):

@@ -81,7 +81,9 @@ def run(args):
 
 def _load(args):
     """Features and labels of all rows that are used, and which of them each seed takes."""
-    _data.check_features(args.features)
+    _data.check_features(args.features, args.methods)
+    if args.standardize and args.features == "images":
+        raise ValueError("--standardize scales rows, not images; leave one of both out.")
     images, y = (
         _data.load_digits() if args.data_dir is None else _data.load_idx_pooled(args.data_dir)
     )

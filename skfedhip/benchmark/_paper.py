@@ -171,7 +171,7 @@ def run(args):
         key = (cell.clients, cell.dirichlet, cell.method)
         means.setdefault(key, []).append(100 * result["mean"])
     published = {key[1:]: v for key, v in protocol.published.items() if key[0] == args.dataset}
-    data = f"{len(X):,} rows, {X.shape[1]:,} features ({args.features}), {len(set(y)):,} classes"
+    data = f"{len(X):,} rows, {X[0].size:,} features ({args.features}), {len(set(y)):,} classes"
     title = f"{_data.DATASETS[args.dataset].title}, {protocol.title}'s protocol"
     print(render(title, data, protocol, means, published, _TEST_SIZE), flush=True)
     if args.json is not None:
@@ -197,7 +197,7 @@ def _load(protocol, args):
     directory = args.data_dir or dataset.directory
     if directory == "":
         raise ValueError(f"{args.dataset} is read from files; pass their directory as --data-dir.")
-    _data.check_features(args.features)
+    _data.check_features(args.features, protocol.methods)
     images, y = dataset.read(directory)
     federations = {
         (clients, dirichlet, seed): _data.deal(y, clients, dirichlet, args.min_size, seed)
@@ -212,7 +212,7 @@ def _run_cells(protocol, X, y, federations, args):
     """The records of all cells, from the store where they are there."""
     args.store.mkdir(parents=True, exist_ok=True)
     digest = blake2b(np.ascontiguousarray(X), digest_size=16)
-    digest.update(json.dumps(y.tolist()).encode())
+    digest.update(json.dumps([X.shape, y.tolist()]).encode())
     done = {}
     work = [(where, method) for where in federations for method in protocol.methods]
     for where, method in tqdm(work, desc="paper", unit="cell", disable=None):

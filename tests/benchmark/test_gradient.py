@@ -84,6 +84,35 @@ def test_features_in_the_place_of_pixels(tmp_path, monkeypatch, capsys):
     assert "There is no directory './none'" in capsys.readouterr().err
 
 
+def test_images_are_for_networks(tmp_path, monkeypatch, capsys):
+    y = np.arange(40) % 2
+    images = np.zeros((40, 16, 16), dtype=np.uint8)
+    images[y == 1, 8:] = 200
+    monkeypatch.setattr(_gradient._data, "load_idx_pooled", lambda d: (images, y))
+    argv = ["gradient", "--data-dir", "somewhere", "--features", "images"]
+    more = "--rounds 8 --seeds 1 --clients 2 --dirichlet 10 --lrs 0.05"
+    assert main([*argv, *more.split(), "--methods", "fedavg"]) == 0
+    assert "FedAvg      1.0000" in capsys.readouterr().out
+    for wrong in (["--methods", "fedavg,local"], ["--methods", "fedavg", "--standardize"]):
+        with pytest.raises(SystemExit):
+            main([*argv, *wrong])
+    errors = capsys.readouterr().err
+    assert "images are for networks alone; leave out local, afl" in errors
+    assert "--standardize scales rows, not images" in errors
+
+
+def test_images_have_their_colours_first():
+    rng = np.random.default_rng(0)
+    grey = rng.integers(0, 256, (3, 4, 5), dtype=np.uint8)
+    colour = rng.integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
+    for images, shape in ((grey, (3, 1, 4, 5)), (colour, (3, 3, 4, 5))):
+        found = _gradient._data.features(images, "images")
+        assert found.shape == shape
+        np.testing.assert_allclose(found[2, -1, 1, 3] * 255, images[2, 1, 3].flat[-1], rtol=1e-6)
+        rows = _gradient._data.features(images, "pixels")
+        np.testing.assert_array_equal(rows, np.moveaxis(found, 1, 3).reshape(3, -1))
+
+
 def test_clients_given_one_class_are_counted():
     groups = np.repeat(["a", "b", "c"], 2)
     y, predicted = np.array([0, 1, 0, 1, 2, 2]), np.array([1, 1, 1, 0, 2, 2])
@@ -113,7 +142,7 @@ def test_features_are_made_of_the_rows_that_are_used(monkeypatch):
     monkeypatch.setattr(_gradient._data, "load_digits", lambda: (images, y))
     monkeypatch.setattr(_gradient._data, "features", features)
     how = {"data_dir": None, "features": "pixels", "cache": None, "seeds": 2}
-    how |= {"clients": 3, "dirichlet": 10.0}
+    how |= {"clients": 3, "dirichlet": 10.0, "methods": ["fedavg"], "standardize": False}
     X, labels, rows = _gradient._load(Namespace(rows=100, **how))
     assert 100 < len(made[0]) <= 200
     for seed in range(2):
