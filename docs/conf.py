@@ -22,7 +22,7 @@ exclude_patterns = ["_build", "auto_examples/**/*.ipynb"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"skfedhip {version}"
 html_show_sourcelink = False
-html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {"header_links_before_dropdown": 8, "secondary_sidebar_items": ["page-toc"]}
 html_sidebars = {"*": []}  # pages of the top have no pages below them; "*" takes in no folders
 
 autosummary_generate = True

@@ -66,7 +66,21 @@ class GroupColumnMixin:
                 f"{self.group_column!r} takes as the client id; at least one feature is needed."
             )
         column = _safe_indexing(X, position, axis=1)
+        if reset:
+            self._warn_of_fractions(column)
         return check_array(_safe_indexing(X, others, axis=1), dtype=_DTYPES), column
+
+    def _warn_of_fractions(self, column):
+        ids = np.asarray(column)
+        if ids.dtype.kind == "O" and all(isinstance(each, float) for each in ids.tolist()):
+            ids = ids.astype(float)
+        if ids.dtype.kind == "f" and (ids % 1 > 0).any():
+            warn_user(
+                f"group_column={self.group_column!r} of {type(self).__name__} holds fractions such "
+                f"as {ids[ids % 1 > 0][0]:g}, each of which is a client; check that it is the "
+                "column of ids.",
+                UserWarning,
+            )
 
     def _group_position(self, X):
         return group_position(X, self.group_column, self.n_features_in_, type(self).__name__)
@@ -227,7 +241,8 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
         if known.any():
             old = client_ids.tolist()[np.argmax(known)]
             raise ValueError(
-                f"client {old!r} has a model already; use partial_fit to add rows to it."
+                f"client {old!r} has a model already; use partial_fit to add rows to it, which in "
+                "closed form takes retain_statistics=True at fit."
             )
 
     def _on_missing_groups(self, what, instead="the global model answers"):
@@ -235,8 +250,8 @@ class PersonalizedClassifier(GroupColumnMixin, ClassifierMixin, BaseEstimator, m
             raise ValueError(f"{what}; pass groups or set group_column (missing_groups='error').")
         if self.missing_groups == "warn":
             warn_user(
-                f"{what}: {instead}; pass groups, set group_column, or silence this with "
-                "missing_groups='global'.",
+                f"{what}: {instead}; pass groups (through a Pipeline or a search with metadata "
+                "routing on), set group_column, or silence this with missing_groups='global'.",
                 MissingGroupsWarning,
             )
 

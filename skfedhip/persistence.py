@@ -62,7 +62,7 @@ class PersistenceMixin:
             raise ValueError(f"{path} holds no estimator; pass a path that save wrote.")
         if found != cls.__name__:
             raise ValueError(
-                f"{path} holds a {found}, not a {cls.__name__}; load it with {found}.load."
+                f"{path} was saved by {found}, not by {cls.__name__}; load it with {found}.load."
             )
         try:
             estimator = cls._with_common(header)

@@ -567,7 +567,7 @@ def path(clf, tmp_path):
 
 def test_loading_as_another_class(clf, path):
     other = AFLClassifier if isinstance(clf, FedHiPClassifier) else FedHiPClassifier
-    with pytest.raises(ValueError, match=f"holds a {type(clf).__name__}, not a {other.__name__}"):
+    with pytest.raises(ValueError, match=f"by {type(clf).__name__}, not by {other.__name__}"):
         other.load(path)
 
 
@@ -624,3 +624,9 @@ def test_saving_what_is_not_fitted(name, tmp_path):
     with pytest.raises(NotFittedError):
         estimator(name).save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_column_of_fractions_is_hardly_one_of_ids(name, data):
+    table = np.column_stack([data.X, data.groups])
+    with pytest.warns(UserWarning, match="group_column=0 of .* holds fractions such as"):
+        getattr(estimator(name, group_column=0), first_verbs(name)[0])(table, data.y)

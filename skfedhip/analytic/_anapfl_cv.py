@@ -157,6 +157,7 @@ class AnaPFLClassifierCV(TunedClassifier, AnaPFLClassifier):
     for _name in ("gamma", "beta", "lam", "privacy"):
         _parameter_constraints.pop(_name)
     _axes = ("gamma", "beta", "lam")
+    _highest = {"lam": 1.0}
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from ..protocol import Broadcast, ClientUpdate, Empty
 from ..utils._ids import concatenate_ids, lookup_ids
 from ._method import ClosedFormMethod
 
-_TIE = 1e-12
+TIE = 1e-12
 _LARGER_IS_SIMPLER = {"beta": True, "gamma": True, "alpha": False, "lam": False}
 
 
@@ -198,12 +198,12 @@ class GridSearch(ClosedFormMethod):
         at = [*choice.index, choice.mask, choice.temperature]
         at[self.free] = slice(None)
         index = choice.index.copy()
-        index[self.free] = np.argmax(surface[tuple(at)] >= surface[tuple(at)].max() - _TIE)
+        index[self.free] = np.argmax(surface[tuple(at)] >= surface[tuple(at)].max() - TIE)
         return Choice(index, choice.mask, choice.temperature), total
 
     def _choose(self, surface, grid):
         """Best point of a surface (..., masks, t); among equals the simplest."""
-        points = np.argwhere(surface >= surface.max() - _TIE)
+        points = np.argwhere(surface >= surface.max() - TIE)
         keys = [points[:, -1]]
         for axis, (name, _) in enumerate(self.axes):
             values = grid[axis][points[:, axis]]
@@ -223,7 +223,7 @@ class GridSearch(ClosedFormMethod):
             at = [slice(None), *broadcast.index]
             at[1 + self.free] = slice(None)
             scores = means[tuple(at)]
-            own = np.argmax(scores >= scores.max(axis=1, keepdims=True) - _TIE, axis=1)
+            own = np.argmax(scores >= scores.max(axis=1, keepdims=True) - TIE, axis=1)
         return ClientChoices(client_ids, own, means)
 
 

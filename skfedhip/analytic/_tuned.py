@@ -15,7 +15,7 @@ from ..model_selection import ClientKFold
 from ..protocol import Schema
 from ..utils._warn import warn_user
 from ._classifier import ClosedFormClassifier
-from ._search import ClientChoices, split_scores
+from ._search import TIE, ClientChoices, split_scores
 
 GRID = ["array-like", None]
 
@@ -41,6 +41,9 @@ class TunedClassifier(ClosedFormClassifier):
     """
 
     _axes = ()
+
+    _highest = {}
+    """Values beyond which an axis has nothing to offer."""
 
     @abstractmethod
     def _search(self, **how):
@@ -134,9 +137,9 @@ class TunedClassifier(ClosedFormClassifier):
         for name, values, at in zip(self._axes, grid, choice.index, strict=True):
             setattr(self, f"{name}s_", values)
             setattr(self, f"{name}_", float(values[at]))
-            self._warn_at_edge(name, values, at)
         self.local_classes_only_ = bool(masks[choice.mask])
-        self._report(result.state.server_state, grid, choice)
+        scores = self._report(result.state.server_state, grid, choice)
+        self._warn_at_edges(grid, scores, choice.index)
         if search.keeps:
             choices = ClientChoices.merge(result.models, self.clients_)
             if self.store_cv_results:
@@ -187,16 +190,26 @@ class TunedClassifier(ClosedFormClassifier):
             )
         return tuple(values.tolist())
 
-    def _warn_at_edge(self, name, values, at):
-        if len(values) > 1 and values[at] > 0 and at in (0, len(values) - 1):
-            warn_user(
-                f"the best {name}, {values[at]:.3g}, lies at the edge of its grid from "
-                f"{values[0]:.3g} to {values[-1]:.3g}; pass wider {name}s.",
-                GridEdgeWarning,
-            )
+    def _warn_at_edges(self, grid, scores, best):
+        """Warn where the best value ends its grid, and the one beside it is worse."""
+        for axis, (name, values) in enumerate(zip(self._axes, grid, strict=True)):
+            at, last = int(best[axis]), len(values) - 1
+            if last == 0 or at not in (0, last) or values[at] in (0.0, self._highest.get(name)):
+                continue
+            beside = [*best]
+            beside[axis] = 1 if at == 0 else last - 1
+            if scores[tuple(beside)] < scores[tuple(best)] - TIE:
+                warn_user(
+                    f"the best {name}, {values[at]:.3g}, lies at the edge of its grid from "
+                    f"{values[0]:.3g} to {values[-1]:.3g}; pass wider {name}s.",
+                    GridEdgeWarning,
+                )
 
     def _report(self, total, grid, choice):
-        """``best_score_`` and ``cv_results_``, in the order of GridSearchCV's ParameterGrid."""
+        """``best_score_`` and ``cv_results_``, in the order of GridSearchCV's ParameterGrid.
+
+        Returns the mean scores over the grid.
+        """
         at = (..., int(choice.mask), int(choice.temperature))
         scores, squares = split_scores(total)[at], total.squares[at]
         weights = total.weights.reshape(-1, *[1] * (scores.ndim - 1))
@@ -220,3 +233,4 @@ class TunedClassifier(ClosedFormClassifier):
         self.cv_results_ = results
         if self.scoring == "neg_log_loss":
             self.search_temperature_ = float(TEMPERATURES[choice.temperature])
+        return mean

@@ -81,7 +81,7 @@ def compare(estimators, X, y, groups, cv=None, scoring="accuracy"):
             "compare needs pandas; install it with pip install 'skfedhip[plot]'."
         ) from error
     estimators = named(estimators, type(estimators).__name__)
-    X, y, groups = indexable(X, y, groups)
+    X, y = indexable(X, y)
     ids = as_ids(groups, _num_samples(X))
     clients, _ = encode_ids(ids)
     totals = {name: np.zeros(len(clients)) for name in estimators}

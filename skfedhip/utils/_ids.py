@@ -43,9 +43,9 @@ def as_ids(ids, n_rows, *, allow_none=False):
             f"{array.shape}; pass a one-dimensional array as long as X."
         )
     if array.dtype.kind in "fc" and np.isnan(array).any():
-        raise _nan_error(np.flatnonzero(np.isnan(array))[0])
+        raise _nan_error(np.flatnonzero(np.isnan(array))[0], allow_none)
     if array.dtype.kind in "mM" and np.isnat(array).any():
-        raise _nan_error(np.flatnonzero(np.isnat(array))[0])
+        raise _nan_error(np.flatnonzero(np.isnat(array))[0], allow_none)
     if array.dtype.kind == "S":
         return array.astype(np.str_)
     if array.dtype.kind in "mM":
@@ -56,8 +56,11 @@ def as_ids(ids, n_rows, *, allow_none=False):
     return _narrow(array, allow_none) if array.dtype.kind in "OT" else array
 
 
-def _nan_error(row):
-    return ValueError(f"groups has a missing client id (NaN) in row {row}; give every row an id.")
+def _nan_error(row, allow_none):
+    instead = ", or None (in a column of dtype object) for the global model" if allow_none else ""
+    return ValueError(
+        f"groups has a missing client id (NaN) in row {row}; give every row an id{instead}."
+    )
 
 
 def _narrow(array, allow_none):
@@ -115,7 +118,7 @@ def _check_values(values, types, allow_none):
     if nulls or types - {str, bytes, int, bool, type(None)}:
         for row, value in enumerate(values):
             if type(value) in nulls or value != value:
-                raise _nan_error(row)
+                raise _nan_error(row, allow_none)
     if type(None) in types and not allow_none:
         row = values.index(None)
         raise ValueError(f"groups has no client id (None) in row {row}; give every row an id.")

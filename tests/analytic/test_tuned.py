@@ -158,6 +158,20 @@ def test_a_best_value_at_the_edge_warns_by_name(federation):
         FedHiPClassifierCV([0.0, 5.0, 1e6], [1e8, 1e9]).fit(X, y, groups=groups)
 
 
+def test_an_edge_that_is_no_better_than_what_lies_beside_it_is_no_news(federation):
+    X, y, groups = federation
+    easy = np.column_stack([np.eye(3)[y] * 10, X * 1e-3])
+    search = FedHiPClassifierCV([0.0, 1.0], [1.0, 2.0, 3.0]).fit(easy, y, groups=groups)
+    assert search.beta_ == 3.0  # the last of equals
+
+
+def test_the_whole_of_a_private_stream_is_no_edge(federation):
+    X, y, groups = federation
+    alone = np.column_stack([X, np.where(groups % 2, 1, -1) * y])
+    search = AnaPFLClassifierCV([1.0], [1.0], [0.0, 0.5, 1.0], random_state=0, n_components=32)
+    assert search.fit(alone, y, groups=groups).lam_ == 1.0
+
+
 def test_what_travels_is_statistics_and_counts(search, federation):
     X, y, groups = federation
     twice = np.tile(X, (2, 1)), np.tile(y, 2), np.tile(groups, 2)
