@@ -35,6 +35,7 @@ def everything():
 
 
 @pytest.mark.filterwarnings("ignore::skfedhip.exceptions.MissingGroupsWarning")
+@pytest.mark.filterwarnings("ignore:group_column=.* holds fractions:UserWarning")
 @pytest.mark.parametrize("estimator", [*everything()])
 def test_every_check_passes(estimator):
     results = check_estimator(estimator, on_skip=None, on_fail=None)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -10,9 +11,17 @@ import numpy as np
 import torch
 
 from ..protocol import FederationState
-from ..utils._files import labels_to_json, only_of, prefixed, read_tensors, write_tensors
+from ..utils._files import (
+    check_writable,
+    labels_to_json,
+    only_of,
+    prefixed,
+    read_tensors,
+    write_tensors,
+)
 from ._method import ServerState
 from ._models import Models
+from ._networks import Network
 
 _FORMAT = 1
 
@@ -137,11 +146,13 @@ class Checkpoint:
     @classmethod
     def read(cls, path, configuration):
         """Read a run of this configuration; None where there is no file yet."""
+        folder = Path(path).parent
+        if not folder.is_dir():  # else all would be lost when the first is written
+            raise FileNotFoundError(
+                f"there is no folder {folder} for the checkpoint; make it first."
+            )
+        check_writable(folder)
         if not Path(path).exists():
-            if not Path(path).parent.is_dir():  # else all would be lost when the first is written
-                raise FileNotFoundError(
-                    f"there is no folder {Path(path).parent} for the checkpoint; make it first."
-                )
             return None
         header, tensors = read_tensors(path, _FORMAT)
         if header.get("kind") != "checkpoint":
@@ -164,11 +175,14 @@ class Checkpoint:
 def configuration_of(estimator, X, y, ids):
     """What a checkpoint must agree on before a run goes on from it, as JSON can hold it."""
     params, seed = estimator.get_params(deep=False), estimator.random_state
+    classes = np.unique(y)
+    network = Network(estimator.feature_extractor, X.shape[1:], len(classes), 0)
     return {
         "estimator": type(estimator).__name__,
         **{name: describe(value) for name, value in params.items() if name not in _FREE},
         "random_state": describe(seed) if isinstance(seed, Integral) else None,
-        "classes": describe(labels_to_json(np.unique(y))),
+        "network": network.description,
+        "classes": describe(labels_to_json(classes)),
         "rows": fingerprint(X, y, ids),
     }
 
@@ -195,8 +209,10 @@ def describe(value):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, torch.Tensor):
+        return describe(value.detach().cpu().numpy())
     named = getattr(value, "__qualname__", None)
-    return f"{value.__module__}.{named}" if named else repr(value)
+    return f"{value.__module__}.{named}" if named else re.sub(" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _short(value):

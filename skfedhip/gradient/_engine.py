@@ -6,7 +6,7 @@ others. Weights of linear layers are updated by the factors of their gradient, w
 never multiplied out.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -177,6 +177,8 @@ def train(rows, params, gradients, schedule, descent, constants=None):
     losses : Tensor of shape (K,)
         Mean loss of each client's rows as it met them.
     """
+    widest = min(schedule.batch_size, int(rows.counts.max()))
+    schedule = replace(schedule, batch_size=widest)
     steps = schedule.n_steps(rows.counts)
     params = {n: p.expand(len(steps), *p.shape[1:]).clone() for n, p in params.items()}
     held = (params, constants or {}, descent.pull)

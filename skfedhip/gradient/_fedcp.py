@@ -162,8 +162,8 @@ class FedCPClassifier(GradientClassifier):
     Attributes
     ----------
     personal_rate_ : ndarray of shape (K,)
-        Mean share that each client's personal head gets of its training rows' features (the
-        paper's personalization identification rate).
+        Mean share that each client's personal head gets of the features of its rows in ``fit``,
+        those held out among them (the paper's personalization identification rate).
     %(attributes)s
 
     See Also

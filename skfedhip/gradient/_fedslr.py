@@ -1,6 +1,6 @@
 """FedSLR: a low-rank model of all clients, and a sparse correction for each of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,7 +11,7 @@ from ..core import shrink_singular_values
 from ._classifier import GradientClassifier
 from ._method import GradientMethod, ModelBroadcast
 
-_SPARSE, _GAMMA, _RANK = "sparse.", "gamma.", "rank."
+_SPARSE, _GAMMA, _RANK, _CLIENTS = "sparse.", "gamma.", "rank.", "n_clients"
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,19 @@ class FedSLR(GradientMethod):
         ranks = _under(_RANK, server_state.memory)
         return LowRankBroadcast(broadcast.parameters, broadcast.n_round, ranks)
 
+    def without(self, server_state, left):
+        """Without the γ of the clients that have left."""
+        memory = {name: array for name, array in server_state.memory.items() if name != _CLIENTS}
+        for name, tensor in left.items():
+            if name in memory:
+                memory[name] = memory[name] - tensor.double().sum(0).numpy()
+        return replace(server_state, memory=memory)
+
     def aggregate_means(self, means, weight, broadcast, server_state):
         """The proximal step of the server; it remembers the sum of all clients' γ."""
-        params, memory = {}, {}
+        # Clients that are lost on the way do not come with their γ, which stays in the sum.
+        n_clients = max(len(self.roster), int(server_state.memory.get(_CLIENTS, 0)))
+        params, memory = {}, {_CLIENTS: np.array(n_clients)}
         for name, mean in means.items():
             params[name] = mean
             if name in self.network.buffers:
@@ -169,7 +179,7 @@ class FedSLR(GradientMethod):
             moved = broadcast.parameters[name].astype(float) - mean
             total = total + weight * moved / self.eta_g
             memory[f"{_GAMMA}{name}"] = total
-            params[name] = mean - self.eta_g * total / len(self.roster)
+            params[name] = mean - self.eta_g * total / n_clients
             if is_matrix(mean):
                 left, right = shrink_singular_values(
                     as_matrix(params[name]), self.rank_threshold * self.eta_g
@@ -190,7 +200,8 @@ class FedSLRClassifier(GradientClassifier):
     In phase I clients train w with a proximal term and a dual variable γ_k that add up, on the
     server, to a proximal gradient step of the mean loss plus λ times the nuclear norm of each
     weight matrix. In phase II each client trains p at the round's w + p, with soft thresholding
-    after each step. Only w travels: down as factors, where these are smaller.
+    after each step. Only w travels: down as factors, where these are smaller. ``loss_curve_`` is of
+    phase II.
 
     Parameters
     ----------

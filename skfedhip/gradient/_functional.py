@@ -80,11 +80,13 @@ class MeanDiscrepancy:
     def __call__(self, x, y, weight):
         """The value (a,) for x, y of shape (a, B, p), and the gradient of x's shape."""
         z, signed = torch.cat([x, y], 1), torch.cat([weight, -weight], 1)
+        z -= z.mean(1, keepdim=True)  # distances stay, and far from 0 their digits do too
         signs = signed[:, :, None] * signed[:, None]
         products = torch.bmm(z, z.mT)
         norms = products.diagonal(dim1=1, dim2=2)
-        distances = (norms[:, :, None] + norms[:, None]).sub_(products, alpha=2)
+        distances = (norms[:, :, None] + norms[:, None]).sub_(products, alpha=2).clamp_(min=0)
         kernel, slope = (torch.exp(distances[..., None] * self.rates) @ self.sums).unbind(-1)
         pairs = (slope * signs)[:, : x.shape[1]]
+        x = z[:, : x.shape[1]]
         grad = torch.addcmul(torch.bmm(pairs, z), pairs.sum(2, keepdim=True), x, value=-1)
         return kernel.mul_(signs).sum((1, 2)), grad.mul_(-4)

@@ -21,6 +21,9 @@ BLOCK_BYTES = {"cpu": 2**24, "cuda": 2**32}
 SUMMED_AT_ONCE = 2**15
 """Numbers of a client that are added to the other clients' at a time."""
 
+PLANNED = 2**22
+"""Rows that clients trained together are to meet, all counted as the longest."""
+
 ROWS_AT_ONCE = 4096
 """Rows that are mapped to features at a time where nothing is trained."""
 
@@ -142,6 +145,10 @@ class GradientMethod:
         ``weight`` is the sum of the clients' weights.
         """
         return means, server_state.memory
+
+    def without(self, server_state, left):
+        """What the server keeps once clients have left; ``left`` is what they kept, stacked."""
+        return server_state
 
     def message(self, broadcast, server_state):
         """The message down from one that has nothing but shared parameters."""
@@ -341,10 +348,18 @@ class GradientMethod:
         return sum(array.nbytes for array in self.start.values())
 
     def _chunks(self, block, chosen):
-        """Positions of the chosen clients that are trained together, the longest first."""
+        """Positions of the chosen clients that are trained together, the longest first.
+
+        Their steps are planned ahead, as many for each as for the longest: these are bounded too.
+        """
         order = longest_first(block.counts)
-        index, size = order[chosen[order]], self.clients_at_once()
-        return [index[i : i + size] for i in range(0, len(index), size)]
+        index, chunks, at_once = order[chosen[order]], [], self.clients_at_once()
+        while len(index):
+            planned = self.local_epochs * int(block.counts[index[0]])
+            size = min(at_once, max(1, PLANNED // planned))
+            chunks.append(index[:size])
+            index = index[size:]
+        return chunks
 
     @contextmanager
     def _seeded(self, rows):

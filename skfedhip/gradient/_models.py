@@ -31,17 +31,20 @@ class Models:
         """An answer (n, width) for rows of several clients, -1 for the global model.
 
         ``answer(mapper, params, x)`` takes a model and rows with client axes of length 1. It is
-        computed in the precision of X, whatever that of training was.
+        computed in the precision of X, whatever that of training was; by a module of the user's
+        own, which may know but one, in that of training.
         """
         out = np.empty((len(X), width))
-        dtype = getattr(torch, X.dtype.name)
+        dtype = method.dtype
+        if method.network.layers is not None:
+            dtype = getattr(torch, X.dtype.name)
         mapper = method.network.mapper(training=False)
         order = np.argsort(codes, kind="stable")
         clients, starts = np.unique(codes[order], return_index=True)
         for client, rows in zip(clients.tolist(), np.split(order, starts[1:]), strict=True):
             params = self.of_client(method, client, dtype)
             for part in np.array_split(rows, -(-len(rows) // ROWS_AT_ONCE)):
-                x = torch.as_tensor(X[part], device=method.device)
+                x = torch.as_tensor(X[part], dtype=dtype, device=method.device)
                 out[part] = answer(mapper, params, x[None])[0].cpu().numpy()
         return out
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from ._functional import linear, linear_gradients
 
@@ -39,8 +38,14 @@ class MLP:
 
     def __post_init__(self):
         sizes = self.hidden_layer_sizes
-        if isinstance(sizes, Integral):
-            object.__setattr__(self, "hidden_layer_sizes", (sizes,))
+        sizes = (sizes,) if isinstance(sizes, Integral) else sizes
+        whole = isinstance(sizes, tuple | list) and all(isinstance(n, Integral) for n in sizes)
+        if not whole or not all(n > 0 and not isinstance(n, bool) for n in sizes):
+            raise ValueError(
+                "hidden_layer_sizes must be whole numbers of at least 1, got "
+                f"{self.hidden_layer_sizes!r}; pass, for example, (64, 32)."
+            )
+        object.__setattr__(self, "hidden_layer_sizes", tuple(sizes))
 
     def __call__(self, input_shape):
         """The feature extractor for rows of a shape."""
@@ -249,16 +254,20 @@ class Network:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             module = _made_by(factory, tuple(input_shape)).eval()
+            _check_untied(module)
             self.n_features = _feature_size(module, input_shape)
+            self.draws = _draws(module, input_shape)
             head = nn.Linear(self.n_features, n_classes)
         tensors = {**_prefixed("extractor", module), **_prefixed("head", head)}
         self._initial = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         self.buffers = frozenset(f"extractor.{name}" for name in _untrained(module))
         self.input_shape, self.n_classes = tuple(input_shape), n_classes
-        self.stackable = not any(isinstance(m, _BatchNorm | _DropoutNd) for m in module.modules())
-        self.draws = any(isinstance(m, _DropoutNd) for m in module.modules())
+        normed = any(isinstance(m, _BatchNorm) for m in module.modules())
+        self.stackable = not (normed or self.draws)
         self.layers = _dense_layers(module)
-        self._module = None if self.layers is not None else module.to("meta")
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self.description = f"{module} {shapes}"
+        self._module = None if self.layers is not None else _without_tensors(module)
 
     def initial(self, dtype):
         """Initial parameters, the same for all clients."""
@@ -313,7 +322,7 @@ class _ModuleMapper:
         }
         tensors = {n.removeprefix("extractor."): trained.get(n, p) for n, p in params.items()}
         with torch.enable_grad():
-            h = self._call(tensors, x)
+            h = self._call(tensors, x)  # on copies of the rows, which the module may change
 
         def pullback(grad):
             if not trained:
@@ -327,9 +336,9 @@ class _ModuleMapper:
         if len(x) == 1:  # one client: no detour, and buffers are updated where they lie
             single = {name: tensor[0] for name, tensor in tensors.items()}
             with _running_statistics(self.module, len(x[0]) == 1):
-                return functional_call(self.module, single, (x[0],))[None]
+                return functional_call(self.module, single, (x[0].clone(),))[None]
         call = vmap(lambda tensors, x: functional_call(self.module, tensors, (x,)))
-        return call(tensors, x)
+        return call(tensors, x.clone())
 
 
 class _running_statistics:  # noqa: N801 - reads as a statement
@@ -371,6 +380,10 @@ def _untrained(module):
 
 def _feature_size(module, input_shape):
     h = module(torch.zeros(1, *input_shape))
+    if not isinstance(h, torch.Tensor):
+        raise ValueError(
+            f"feature_extractor must map rows to one tensor, got {type(h).__name__}; wrap it."
+        )
     if h.ndim != 2:
         raise ValueError(
             f"feature_extractor must map rows to features of shape (n, p), got {tuple(h.shape)}; "
@@ -379,12 +392,44 @@ def _feature_size(module, input_shape):
     return h.shape[1]
 
 
+def _hooked(module):
+    """Whether something else than its class says what a module computes."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def _check_untied(module):
+    """Refuse parameters that stand under several names, which would be trained apart."""
+    names = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        first = names.setdefault(id(tensor), name)
+        if first != name:
+            raise ValueError(
+                f"feature_extractor has one parameter under the names {first!r} and {name!r}; give "
+                "each layer its own, or use it by one name alone."
+            )
+
+
+def _draws(module, input_shape):
+    """Whether a module in training draws random numbers, whatever it is made of."""
+    before = torch.get_rng_state()
+    copy.deepcopy(module).train()(torch.zeros(2, *input_shape))
+    return not torch.equal(before, torch.get_rng_state())
+
+
+def _without_tensors(module):
+    """The module without memory for what is given to it; it keeps what no state has."""
+    unsaved = {name for name, _ in module.named_buffers()} - set(module.state_dict())
+    return module if unsaved else module.to("meta")
+
+
 def _dense_layers(module):
     """(name, is followed by ReLU) of the layers of a plain MLP; None for any other module."""
-    if not isinstance(module, nn.Sequential) or _untrained(module):
+    parts = list(module._modules.items())
+    plain = type(module) is nn.Sequential and not _untrained(module)
+    if not plain or _hooked(module) or any(_hooked(layer) for _, layer in parts):
         return None
     layers = []
-    for name, layer in module.named_children():
+    for name, layer in parts:
         if type(layer) is nn.Linear and layer.bias is not None:
             layers.append((f"extractor.{name}", False))
         elif type(layer) is nn.ReLU and layers and not layers[-1][1]:

@@ -6,8 +6,10 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import numpy as np
 import torch
 
+from ..feature_extraction._device import resolve_device
 from ..persistence import PersistenceMixin
 from ..utils._files import only_of, prefixed
+from ..utils._warn import warn_user
 from ._checkpoint import Checkpoint, describe, to_numpy, to_torch
 from ._monitor import models_of
 from ._networks import CNN, MLP, FastText, Network, ResNet18
@@ -71,6 +73,13 @@ class GradientPersistence(PersistenceMixin):
             self.init_params = only_of("init_params", tensors)
         shape, n_classes = tuple(header["input_shape"]), len(self.classes_)
         self._network = Network(self._factory, shape, n_classes, self._seed)
+        try:
+            resolve_device(self.device)
+        except ValueError:
+            warn_user(
+                f"there is no device {self.device!r} here; going on with 'auto'.", UserWarning
+            )
+            self.device = "auto"
         method = self._make_method(self.clients_)
         self._fitted_method = _with_values(method, header["method"])
         saved = Checkpoint.from_file(header, tensors)

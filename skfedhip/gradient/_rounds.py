@@ -38,6 +38,10 @@ class RoundsMixin:
         train, held_out = self._hold_out(block)
         cut = Cut.of(train, method.clients_at_once())
         start = self._start_at(block.client_ids, cut, method)
+        if start is not None:
+            gone = torch.from_numpy(lookup_ids(block.client_ids, self.clients_) < 0)
+            left = {n: tensor[gone] for n, tensor in self._federation.states[0].items()}
+            start = replace(start, server_state=method.without(start.server_state, left))
         best = self._best_on(block.client_ids, held_out)
         self._regroup(block.client_ids)
         self._told, self._seen = {}, block.class_weights > 0
@@ -148,6 +152,7 @@ class RoundsMixin:
         """Where the clients of a cut go on from; None before the first round."""
         if self._federation is None:
             return None
+        self._check_unchanged(method)
         at = torch.from_numpy(lookup_ids(self.clients_, client_ids))
         new = method.states_of(len(at), self._federation.broadcast)
         states = self._federation.states[0]
@@ -156,6 +161,18 @@ class RoundsMixin:
         known = np.flatnonzero(at >= 0)
         traffic = _traffic(len(at), (self._federation, at.numpy()[known], known))
         return cut.divided(replace(self._federation, states=[new], **traffic))
+
+    def _check_unchanged(self, method):
+        """Refuse to go on with another network than that of the rounds so far."""
+        wanted, found = (
+            {name: (array.shape, array.dtype.name) for name, array in params.items()}
+            for params in (method.shared_of(method.start), self._federation.broadcast.parameters)
+        )
+        if wanted != found or self.feature_extractor != self._factory:
+            raise ValueError(
+                "parameters that shape the network, such as feature_extractor, dtype or "
+                "policy_layers, changed after fit; set them back, or fit anew."
+            )
 
     def _enrol(self, roster, block):
         """Make the roster that of the estimator; positions of its old clients and the block's."""
@@ -217,7 +234,15 @@ class RoundsMixin:
             return None
         self._configuration = configuration_of(self, X, y, ids)
         saved = Checkpoint.read(self.checkpoint, self._configuration)
-        return None if saved is None or len(saved.losses) <= n_done else saved
+        if saved is None or len(saved.losses) <= n_done:
+            return None
+        if len(saved.losses) > n_done + self.n_rounds:
+            raise ValueError(
+                f"the checkpoint {self.checkpoint} has {len(saved.losses)} rounds, more than the "
+                f"{n_done + self.n_rounds} asked for; raise n_rounds, delete the file, or name "
+                "another."
+            )
+        return saved
 
     def _save_checkpoint(self, monitor, state):
         state = monitor.cut.joined(state)

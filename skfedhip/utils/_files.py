@@ -97,7 +97,7 @@ def only_of(prefix, arrays):
 
 def _to_json(header):
     def plain(value):
-        if isinstance(value, np.generic):
+        if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
             return value.item()
         raise ValueError(
             f"{value!r} can't be written without pickle; use numbers, strings and names instead."

@@ -60,15 +60,6 @@ def test_the_table_of_gradient_methods(capsys, tmp_path):
         assert bare == pytest.approx(fedper, rel=1e-3)  # without its parts FedCP is FedPer
 
 
-def test_step_sizes_that_a_method_refuses_are_not_chosen(capsys):
-    argv = "gradient --methods pfedme --rounds 1 --seeds 1 --clients 2 --dirichlet 10"
-    assert main([*argv.split(), "--lrs", "0.2,0.1"]) == 0
-    assert "lr 0.1 " in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main([*argv.split(), "--lrs", "0.2,0.3"])
-    assert "pfedme fits with none of the step sizes [0.2, 0.3]: lr times" in capsys.readouterr().err
-
-
 def test_features_in_the_place_of_pixels(tmp_path, monkeypatch, capsys):
     y = np.arange(40) % 2
     images = np.zeros((40, 9, 9), dtype=np.uint8)

@@ -208,6 +208,18 @@ def test_mmd_and_its_gradient():
         assert_equal(grad[k, n:], 0.0)
 
 
+@pytest.mark.parametrize("offset", [0.0, 30.0, 1000.0])
+def test_mmd_keeps_its_digits_far_from_zero(offset):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(offset + 0.3 * rng.normal(size=(1, 10, 64))).float()
+    y = x + torch.from_numpy(0.01 * rng.normal(size=(1, 10, 64))).float()
+    weight = torch.full((1, 10), 0.1)
+    value, grad = MeanDiscrepancy(x)(x, y, weight)
+    exact, slope = MeanDiscrepancy(x.double())(x.double(), y.double(), weight.double())
+    np.testing.assert_allclose(value, exact, rtol=2e-3)
+    assert (grad - slope).norm() < 1e-4 * slope.norm()
+
+
 # Limits.
 
 

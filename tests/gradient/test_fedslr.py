@@ -10,6 +10,7 @@ from skfedhip.federation._wire import decode_broadcast, encode
 from skfedhip.gradient import CNN, MLP
 from skfedhip.gradient._fedslr import LowRankBroadcast, as_matrix, from_matrix
 
+from . import _plain as plain
 from ._cases import assert_equal, load, rows
 from ._data import make, small
 
@@ -203,3 +204,29 @@ def test_other_weights_are_compressed_with_a_row_an_output():
     assert own.shape == (4, 2, 1, 3)
     for k in range(4):
         np.testing.assert_array_equal(personal[k][name].toarray(), own[k].reshape(2, 3))
+
+
+def gammas(clf):
+    """What the server has of all clients' γ, and what they have themselves."""
+    states, memory = clf._federation.states[0], clf._federation.server_state.memory
+    names = [name for name in states if name.startswith("gamma.")]
+    return [(memory[name], states[name].double().sum(0).numpy()) for name in names]
+
+
+def test_clients_that_leave_take_their_part_of_the_server_along():
+    clf, (X, y, groups) = plain.fitted(FedSLRClassifier, warm_start=True, n_rounds=3)
+    for stay in ([0, 1], [0, 1, 2, 3], [3]):
+        rows = np.isin(groups, stay)
+        clf.fit(X[rows], y[rows], groups=groups[rows])
+        for server, clients in gammas(clf):
+            np.testing.assert_allclose(server, clients, atol=1e-12)
+        assert clf._federation.server_state.memory["n_clients"] == len(stay)
+
+
+def test_clients_without_rows_stay_part_of_the_server():
+    clf, (X, y, groups) = plain.fitted(FedSLRClassifier, n_rounds=3)
+    rows = groups == 3
+    clf.partial_fit(X[rows], y[rows], groups=groups[rows])
+    assert clf._federation.server_state.memory["n_clients"] == 4
+    for server, clients in gammas(clf):
+        np.testing.assert_allclose(server, clients, atol=1e-12)

@@ -188,9 +188,9 @@ def test_wrong_files_are_named_as_such(data, path, tmp_path):
     run = tmp_path / "run"
     clf = fit(make(FedAvgClassifier, checkpoint=run, checkpoint_every=1), data)
     clf.save(path)
-    with pytest.raises(ValueError, match=r"a FedAvgClassifier, not .*with FedAvgClassifier\.load"):
+    with pytest.raises(ValueError, match=r"by FedAvgClassifier, not .*with FedAvgClassifier\.load"):
         FedPerClassifier.load(path)
-    with pytest.raises(ValueError, match=r"a FedAvgClassifier, not .*with FedAvgClassifier\.load"):
+    with pytest.raises(ValueError, match=r"by FedAvgClassifier, not .*with FedAvgClassifier\.load"):
         AFLClassifier.load(path)
     with pytest.raises(ValueError, match="run holds no estimator"):
         FedAvgClassifier.load(run)

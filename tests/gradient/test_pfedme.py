@@ -1,7 +1,6 @@
 """pFedMe equals rounds in numpy, and FedAvg with one inner step on one batch."""
 
 import numpy as np
-import pytest
 
 from skfedhip import FedAvgClassifier, PFedMeClassifier
 
@@ -52,13 +51,6 @@ def test_a_strong_envelope_holds_clients_at_the_global_model():
         return np.abs(gap).max()
 
     assert distance(90.0) < distance(15.0) < distance(1.0)
-
-
-@pytest.mark.parametrize("step", ["lr", "inner_lr"])
-def test_steps_that_overshoot_are_refused(step):
-    with pytest.raises(ValueError, match=f"^{step} times lam must be below 2.*{step}=0.4 and"):
-        plain.fitted(PFedMeClassifier, 5.0, **{step: 0.4})
-    plain.fitted(PFedMeClassifier, 5.0, **{step: 0.39})
 
 
 def test_the_default_moves_both():
