@@ -74,10 +74,11 @@ class GroupColumnMixin:
         ids = np.asarray(column)
         if ids.dtype.kind == "O" and all(isinstance(each, float) for each in ids.tolist()):
             ids = ids.astype(float)
-        if ids.dtype.kind == "f" and (ids % 1 > 0).any():
+        fractions = ids[ids % 1 > 0] if ids.dtype.kind == "f" else ()
+        if len(fractions):
             warn_user(
                 f"group_column={self.group_column!r} of {type(self).__name__} holds fractions such "
-                f"as {ids[ids % 1 > 0][0]:g}, each of which is a client; check that it is the "
+                f"as {fractions[0]:g}, each of which is a client; check that it is the "
                 "column of ids.",
                 UserWarning,
             )

@@ -135,6 +135,10 @@ DATASETS = {
 }
 
 
+_AS_THEY_ARE = ("pixels", "images")
+"""Kinds of features that no model makes."""
+
+
 def deal(y, clients, dirichlet, min_size, seed):
     """The client of each row, by Dirichlet label skew; where that can't be, options are named."""
     try:
@@ -150,7 +154,7 @@ def check_features(kind, methods):
         raise ValueError(
             f"--features images are for networks alone; leave out {', '.join(CLOSED_FORM)}."
         )
-    if kind not in ("pixels", "images"):
+    if kind not in _AS_THEY_ARE:
         from ..feature_extraction import ViTMAETransformer
 
         ViTMAETransformer(kind)._plan()
@@ -175,7 +179,7 @@ def features(images, kind, cache=None, progress=False):
     ndarray of shape (n, m), or (n, c, h, w) of "images"
         Grey values or colours in [0, 1], or the class tokens of the model, float32.
     """
-    if kind not in ("pixels", "images"):
+    if kind not in _AS_THEY_ARE:
         from ..feature_extraction import ViTMAETransformer
 
         transformer = ViTMAETransformer(kind, cache=cache, verbose=int(progress))

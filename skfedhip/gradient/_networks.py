@@ -256,7 +256,8 @@ class Network:
             module = _made_by(factory, tuple(input_shape)).eval()
             _check_untied(module)
             self.n_features = _feature_size(module, input_shape)
-            self.draws = _draws(module, input_shape)
+            self.layers = _dense_layers(module)
+            self.draws = self.layers is None and _draws(module, input_shape)
             head = nn.Linear(self.n_features, n_classes)
         tensors = {**_prefixed("extractor", module), **_prefixed("head", head)}
         self._initial = {name: tensor.detach().clone() for name, tensor in tensors.items()}
@@ -264,10 +265,13 @@ class Network:
         self.input_shape, self.n_classes = tuple(input_shape), n_classes
         normed = any(isinstance(m, _BatchNorm) for m in module.modules())
         self.stackable = not (normed or self.draws)
-        self.layers = _dense_layers(module)
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        self.description = f"{module} {shapes}"
         self._module = None if self.layers is not None else _without_tensors(module)
+
+    @property
+    def description(self):
+        """A text in which other networks differ: modules, and shapes of parameters."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self._initial.items()}
+        return f"{self.layers or self._module} {shapes}"
 
     def initial(self, dtype):
         """Initial parameters, the same for all clients."""

@@ -75,7 +75,7 @@ def test_features_in_the_place_of_pixels(tmp_path, monkeypatch, capsys):
     assert "There is no directory './none'" in capsys.readouterr().err
 
 
-def test_images_are_for_networks(tmp_path, monkeypatch, capsys):
+def test_images_are_for_networks(monkeypatch, capsys):
     y = np.arange(40) % 2
     images = np.zeros((40, 16, 16), dtype=np.uint8)
     images[y == 1, 8:] = 200
